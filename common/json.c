@@ -24,6 +24,22 @@ struct scan {
     unsigned depth, values;
 };
 
+/* At a backslash: \u takes four hexadecimal digits (cJSON reads others as 0), and not 0000. */
+static int scan_unicode(const struct scan *s, struct err *e)
+{
+    const char *p = s->p + s->i;
+    if (s->n - s->i < 6 || p[1] != 'u')
+        return 0;
+    if (memcmp(p, "\\u0000", 6) == 0) {
+        err_set(e, ERR_INVALID, "JSON: \\u0000 in a string at byte %zu", s->i);
+        return err_fix(e, NULL, "leave the NUL character out; binary data goes by upload_file");
+    }
+    for (int i = 2; i < 6; i++)
+        if (!p[i] || !strchr("0123456789abcdefABCDEF", p[i]))
+            return err_set(e, ERR_INVALID, "JSON: not well-formed near byte %zu", s->i);
+    return 0;
+}
+
 static int scan_string(struct scan *s, struct err *e)
 {
     for (s->i++; s->i < s->n && s->p[s->i] != '"'; s->i++) {
@@ -32,12 +48,45 @@ static int scan_string(struct scan *s, struct err *e)
             return err_set(e, ERR_INVALID, "JSON: control character in a string at byte %zu", s->i);
         if (c != '\\')
             continue;
-        if (s->n - s->i > 5 && memcmp(s->p + s->i, "\\u0000", 6) == 0) {
-            err_set(e, ERR_INVALID, "JSON: \\u0000 in a string at byte %zu", s->i);
-            return err_fix(e, NULL, "leave the NUL character out; binary data goes by upload_file");
-        }
+        if (scan_unicode(s, e) < 0)
+            return -1;
         s->i++;
     }
+    return 0;
+}
+
+static size_t scan_digits(struct scan *s)
+{
+    size_t from = s->i;
+    while (s->i < s->n && s->p[s->i] >= '0' && s->p[s->i] <= '9')
+        s->i++;
+    return s->i - from;
+}
+
+static bool scan_one_of(struct scan *s, const char *chars)
+{
+    bool hit = s->i < s->n && s->p[s->i] && strchr(chars, s->p[s->i]);
+    s->i += hit;
+    return hit;
+}
+
+/* -12.5e+3 and no other way to write it; ends on the last character of the number. */
+static int scan_number(struct scan *s, struct err *e)
+{
+    size_t from = s->i;
+    (void)scan_one_of(s, "-");
+    bool zero = s->i < s->n && s->p[s->i] == '0';
+    size_t whole = scan_digits(s);
+    bool ok = whole == 1 || (whole > 1 && !zero);
+    if (scan_one_of(s, "."))
+        ok = scan_digits(s) && ok;
+    if (scan_one_of(s, "eE")) {
+        (void)scan_one_of(s, "+-");
+        ok = scan_digits(s) && ok;
+    }
+    if (!ok || scan_one_of(s, "+-.eE"))
+        return err_set(e, ERR_INVALID, "JSON: not a number at byte %zu", from);
+    s->i--;
     return 0;
 }
 
@@ -47,6 +96,10 @@ static int scan_all(struct scan *s, struct err *e)
         char c = s->p[s->i];
         if (c == '"' && scan_string(s, e) < 0)
             return -1;
+        if ((c == '-' || (c >= '0' && c <= '9')) && scan_number(s, e) < 0)
+            return -1;
+        if ((unsigned char)c >= 0x7f || ((unsigned char)c < 0x20 && !strchr("\t\r\n", c)) || !c)
+            return err_set(e, ERR_INVALID, "JSON: unexpected character at byte %zu", s->i);
         if (c == '{' || c == '[')
             s->depth++;
         if ((c == '}' || c == ']') && s->depth)
@@ -86,7 +139,7 @@ static int check_tree(const cJSON *c, struct err *e)
 {
     if (cJSON_IsNumber(c)) {
         double v = c->valuedouble;
-        if (!isfinite(v) || fabs(v) > MAX_WHOLE)
+        if (!isfinite(v) || fabs(v) >= MAX_WHOLE)
             return err_set(e, ERR_INVALID, "JSON: a number is too large");
     }
     if (cJSON_IsObject(c) && check_keys(c, e) < 0)
@@ -153,9 +206,8 @@ const char *json_type_name(enum json_type t)
 
 const struct json *json_get(const struct json *obj, const char *key)
 {
-    return obj && cJSON_IsObject(node(obj))
-               ? wrap(cJSON_GetObjectItemCaseSensitive(node(obj), key))
-               : NULL;
+    return obj && cJSON_IsObject(node(obj)) ? wrap(cJSON_GetObjectItemCaseSensitive(node(obj), key))
+                                            : NULL;
 }
 
 const struct json *json_first(const struct json *j)

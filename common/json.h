@@ -3,12 +3,12 @@
  *
  * Reading: json.c is the only file that knows cJSON, which by itself accepts too much. json_parse
  *   refuses invalid UTF-8, "\u0000", control characters in strings, duplicate keys, text after the
- *   value, numbers that are not finite, whole numbers beyond 2^53, more than JSON_MAX_DEPTH levels
- *   and more than JSON_MAX_VALUES values.
- * Ownership: the tree belongs to whom json_parse gave it; nodes and strings live as long as it.
- * Writing: struct jw appends to a buf and keeps track of commas and nesting; it has no failure of
- *   its own (look at buf_bad of the buffer). Strings must be valid UTF-8: bytes from elsewhere go
- *   through text_clean first.
+ *   value, numbers that are not finite or reach 2^53 (above it not every whole number has its own
+ *   double), anything RFC 8259 does not call a number or white space, more than JSON_MAX_DEPTH
+ * levels and more than JSON_MAX_VALUES values. Ownership: the tree belongs to whom json_parse gave
+ * it; nodes and strings live as long as it. Writing: struct jw appends to a buf and keeps track of
+ * commas and nesting; it has no failure of its own (look at buf_bad of the buffer). Strings must be
+ * valid UTF-8: bytes from elsewhere go through text_clean first.
  */
 #ifndef SMCP_JSON_H
 #define SMCP_JSON_H

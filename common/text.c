@@ -230,8 +230,7 @@ int text_int(const char *s, int64_t lo, int64_t hi, int64_t *ret)
 
 bool text_sandbox_name(const char *s)
 {
-    static const char chars[] =
-        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-";
+    static const char chars[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-";
     size_t n = strlen(s);
     return n >= 1 && n <= 63 && strspn(s, chars) == n && !strchr("_.-", s[0]);
 }
@@ -265,13 +264,26 @@ void text_base64(struct buf *out, const void *p, size_t n)
         buf_commit(out, (size_t)EVP_EncodeBlock((unsigned char *)at, p, (int)n));
 }
 
+/* EVP_DecodeBlock skips blanks and takes '=' anywhere: look first. */
+static bool base64_digits(const char *p, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        char c = p[i], low = (char)(c | 0x20);
+        if (!(low >= 'a' && low <= 'z') && !(c >= '0' && c <= '9') && c != '+' && c != '/')
+            return false;
+    }
+    return true;
+}
+
 int text_unbase64(struct buf *out, const char *p, size_t n)
 {
     if (n % 4 || n > INT_MAX / 2)
         return -1;
     if (!n)
         return 0;
-    size_t pad = (p[n - 1] == '=') + (p[n - 2] == '=');
+    size_t pad = p[n - 1] != '=' ? 0 : p[n - 2] != '=' ? 1 : 2;
+    if (!base64_digits(p, n - pad))
+        return -1;
     char *at = buf_reserve(out, n / 4 * 3);
     if (!at)
         return -1;
