@@ -12,6 +12,8 @@ BIN=$ROOT/build/$V
 BUILD_PACKAGES=(gcc libc6-dev make pkg-config libfcgi-dev libcjson-dev libcurl4-openssl-dev libsqlite3-dev
     libssl-dev libsystemd-dev musl-tools)
 RUN_PACKAGES=(lighttpd iptables curl ca-certificates util-linux)
+TEST_PACKAGES=(libcmocka-dev python3 python3-pytest clang libclang-rt-dev llvm clang-format cppcheck shellcheck
+    strace jq procps git busybox-static)
 
 self=${0##*/}
 say() { printf '%-12s %s\n' "$1" "$2"; }
@@ -147,9 +149,9 @@ is_ours() {
     local comm=
     { read -r comm <"/proc/$2/comm"; } 2>/dev/null || return 1
     [[ $comm == "${PROGRAM[$1]}" ]] || return 1
-    tr '\0' '\n' <"/proc/$2/environ" 2>/dev/null | grep -qxF "SMCP_RUN_DIR=$SMCP_RUN_DIR" || return 1
+    grep -qzxF "SMCP_RUN_DIR=$SMCP_RUN_DIR" "/proc/$2/environ" 2>/dev/null || return 1
     # A command-line use of the same program (sandbox-mcp call, --stdio) is not the service.
-    [[ $1 != responder ]] || tr '\0' '\n' <"/proc/$2/cmdline" 2>/dev/null | grep -qxF -e --listen
+    [[ $1 != responder ]] || grep -qzxF -e --listen "/proc/$2/cmdline" 2>/dev/null
 }
 
 # pid_of PART: the first process of the part when it runs.
@@ -221,6 +223,7 @@ missing_packages() {
 # install_packages NAME...: what is missing of them, quietly, without starting what they bring.
 install_packages() {
     local -a missing
+    (($#)) || return 0
     mapfile -t missing < <(missing_packages "$@")
     ((${#missing[@]})) || return 0
     command -v apt-get >/dev/null || die "this is no Debian; install what these packages bring: ${missing[*]}"

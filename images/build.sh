@@ -213,7 +213,7 @@ build_base() {
     mkdir -p "$root/workspace"
     import "$root" "$tag" "$hash" \
         'ENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin' 'ENV LANG=C.UTF-8' \
-        'ENV PIP_BREAK_SYSTEM_PACKAGES=1' 'ENV PIP_DISABLE_PIP_VERSION_CHECK=1' 'ENV PIP_ROOT_USER_ACTION=ignore' \
+        'ENV DEBIAN_FRONTEND=noninteractive' 'ENV PIP_BREAK_SYSTEM_PACKAGES=1' 'ENV PIP_DISABLE_PIP_VERSION_CHECK=1' 'ENV PIP_ROOT_USER_ACTION=ignore' \
         'CMD ["/bin/bash"]'
 }
 
