@@ -73,7 +73,7 @@ in_brackets() { if [[ $1 == *:* && $1 != \[* ]]; then echo "[$1]"; else echo "$1
 
 load_settings() {
     # The variables the caller gave, before the defaults join them: what a systemd unit has to be told.
-    given_environment=$(compgen -v SMCP_ | while read -r n; do [[ -z ${!n} ]] || printf '%s=%s\n' "$n" "${!n}"; done)
+    given_environment=$(compgen -v SMCP_ | while read -r n; do [[ -z ${!n} ]] || printf '%s=%s\n' "$n" "${!n}"; done) || true
     ENV_FILE=${SMCP_ENV_FILE:-}
     if [[ -n $ENV_FILE ]]; then
         [[ -r $ENV_FILE ]] || die "SMCP_ENV_FILE=$ENV_FILE cannot be read"
