@@ -98,6 +98,14 @@ void buf_drop_front(struct buf *b, size_t n)
     b->p[b->len] = '\0';
 }
 
+void buf_cut(struct buf *b, size_t len)
+{
+    check(len <= b->len);
+    b->len = len;
+    if (b->cap)
+        b->p[len] = '\0';
+}
+
 char *buf_take(struct buf *b)
 {
     char *p = b->cap ? b->p : xstrdup("");

@@ -47,6 +47,7 @@ char *buf_reserve(struct buf *b, size_t n);
 void buf_commit(struct buf *b, size_t n);
 
 void buf_drop_front(struct buf *b, size_t n);
-char *buf_take(struct buf *b); /* caller frees; the buffer is empty again */
+void buf_cut(struct buf *b, size_t len); /* keep the first len bytes */
+char *buf_take(struct buf *b);           /* caller frees; the buffer is empty again */
 
 #endif

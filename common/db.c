@@ -89,7 +89,9 @@ static int migrate(struct db *db, struct err *e)
         if (run_text(db, migrations[version], e) < 0 || run_text(db, set, e) < 0)
             goto failed;
     }
-    if (run_text(db, "INSERT OR IGNORE INTO meta VALUES('instance',lower(hex(randomblob(8))))",
+    if (run_text(db,
+                 "INSERT OR IGNORE INTO meta VALUES('instance',lower(hex(randomblob(8))));"
+                 "PRAGMA application_id=" APPLICATION_ID,
                  e) < 0)
         goto failed;
     return db_commit(db, e);
@@ -116,8 +118,7 @@ static int open_handle(struct db *db, const char *path, struct err *e)
     static const char setup[] =
         "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA foreign_keys=ON;"
         "PRAGMA trusted_schema=OFF; PRAGMA wal_autocheckpoint=0; PRAGMA cache_size=-1024;"
-        "PRAGMA journal_size_limit=16777216; PRAGMA application_id=" APPLICATION_ID ";"
-        "PRAGMA temp_store=MEMORY;";
+        "PRAGMA journal_size_limit=16777216; PRAGMA temp_store=MEMORY;";
     sqlite3 *h = NULL;
     int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX;
     int r = sqlite3_open_v2(path, &h, flags, NULL);
@@ -130,7 +131,11 @@ static int open_handle(struct db *db, const char *path, struct err *e)
     (void)sqlite3_db_config(h, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
     /* Closing the last connection must not checkpoint: that would fsync in a worker. */
     (void)sqlite3_db_config(h, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
-    return run_text(db, setup, e);
+    /* The change of a new database to WAL does not ask the busy handler: ask it here. */
+    for (int tries = 0; run_text(db, setup, e) < 0; tries++)
+        if (sqlite3_errcode(h) != SQLITE_BUSY || !on_busy(NULL, tries))
+            return -1;
+    return 0;
 }
 
 int db_open(struct db *ret, const char *path, const struct db_query *queries, size_t n,
@@ -160,6 +165,11 @@ void db_close(struct db *db)
     *db = (struct db)DB_INIT;
 }
 
+static int bind_optional(sqlite3_stmt *st, int i, const int64_t *v)
+{
+    return v ? sqlite3_bind_int64(st, i, *v) : sqlite3_bind_null(st, i);
+}
+
 static void bind(sqlite3_stmt *st, const char *params, va_list ap)
 {
     for (int i = 1; *params; params++, i++) {
@@ -170,8 +180,10 @@ static void bind(sqlite3_stmt *st, const char *params, va_list ap)
             r = sqlite3_bind_double(st, i, va_arg(ap, double));
         else if (*params == 't')
             r = sqlite3_bind_text(st, i, va_arg(ap, const char *), -1, SQLITE_TRANSIENT);
+        else if (*params == 'I')
+            r = bind_optional(st, i, va_arg(ap, const int64_t *));
         else
-            r = sqlite3_bind_null(st, i);
+            BUG("unknown parameter letter");
         check(r == SQLITE_OK || r == SQLITE_TOOBIG || r == SQLITE_NOMEM);
     }
 }

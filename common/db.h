@@ -9,7 +9,7 @@
  * Speed:  WAL with synchronous=NORMAL, and no automatic checkpoint: a commit never calls fsync.
  *   The runner's housekeeper calls db_checkpoint instead.
  * Params: the format string of db_run and db_row has one letter per parameter:
- *   i int64_t, d double, t const char * (NULL is NULL), n nothing (NULL).
+ *   i int64_t, I const int64_t * (NULL is NULL), d double, t const char * (NULL is NULL).
  */
 #ifndef SMCP_DB_H
 #define SMCP_DB_H

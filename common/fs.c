@@ -2,8 +2,14 @@
 
 static int mkdir_one(const char *path, mode_t mode, struct err *e)
 {
-    if (mkdir(path, mode) == 0 || errno == EEXIST)
+    struct stat st;
+    if (mkdir(path, mode) == 0)
         return 0;
+    if (errno == EEXIST && stat(path, &st) == 0) {
+        if (S_ISDIR(st.st_mode))
+            return 0;
+        errno = ENOTDIR;
+    }
     return err_sys(e, "cannot create the directory %s", path);
 }
 

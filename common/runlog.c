@@ -11,7 +11,8 @@ struct header {
     uint64_t head;
     uint64_t ring;
     uint64_t total;
-    uint64_t spare[4];
+    uint64_t claim;
+    uint64_t spare[3];
 };
 _Static_assert(sizeof(struct header) == RUNLOG_HEADER, "the header has a fixed size");
 
@@ -27,13 +28,27 @@ static int read_header(struct runlog *l, struct err *e)
     l->head = h.head;
     l->ring = h.ring;
     l->total = h.total;
+    l->claim = h.claim;
     return 0;
+}
+
+static int write_number(const struct runlog *l, uint64_t v, off_t where, struct err *e)
+{
+    ssize_t n = pwrite(l->fd, &v, sizeof v, where);
+    return n == (ssize_t)sizeof v ? 0 : err_sys(e, "cannot write a log header");
 }
 
 static int write_total(struct runlog *l, struct err *e)
 {
-    ssize_t n = pwrite(l->fd, &l->total, sizeof l->total, offsetof(struct header, total));
-    return n == (ssize_t)sizeof l->total ? 0 : err_sys(e, "cannot write a log header");
+    return write_number(l, l->total, offsetof(struct header, total), e);
+}
+
+static int write_claim(struct runlog *l, uint64_t total, struct err *e)
+{
+    if (total <= l->head + l->ring || total <= l->claim)
+        return 0; /* nothing that is kept will be overwritten */
+    l->claim = total;
+    return write_number(l, total, offsetof(struct header, claim), e);
 }
 
 static int create(struct runlog *l, int64_t max, struct err *e)
@@ -109,6 +124,8 @@ int runlog_append(struct runlog *l, const void *p, size_t n, struct err *e)
 {
     const char *from = p;
     uint64_t at = l->total;
+    if (write_claim(l, at + n, e) < 0)
+        return -1;
     while (n) {
         uint64_t room;
         uint64_t where = place(l, at, &room);
@@ -140,13 +157,27 @@ uint64_t runlog_first_kept(const struct runlog *l, uint64_t offset)
 {
     if (offset < l->head)
         return MIN(offset, l->total);
-    uint64_t ring_start = l->total > l->head + l->ring ? l->total - l->ring : l->head;
+    uint64_t reached = MAX(l->total, l->claim);
+    uint64_t ring_start = reached > l->head + l->ring ? reached - l->ring : l->head;
     return MIN(MAX(offset, ring_start), MAX(l->total, offset));
+}
+
+/* Of `added` bytes just read from `offset`: how many no writer can have overwritten meanwhile. */
+static ssize_t still_kept(const struct runlog *l, uint64_t offset, size_t added, struct err *e)
+{
+    struct runlog now = *l;
+    uint64_t in_ring = MAX(offset, l->head);
+    if (offset + added <= in_ring)
+        return (ssize_t)added;
+    if (read_header(&now, e) < 0)
+        return -1;
+    return (ssize_t)(runlog_first_kept(&now, in_ring) == in_ring ? added : in_ring - offset);
 }
 
 ssize_t runlog_read(const struct runlog *l, uint64_t offset, size_t n, struct buf *out,
                     struct err *e)
 {
+    const uint64_t start = offset;
     size_t added = 0;
     if (runlog_first_kept(l, offset) != offset)
         return 0;
@@ -169,5 +200,7 @@ ssize_t runlog_read(const struct runlog *l, uint64_t offset, size_t n, struct bu
         if (in_head && offset == l->head && runlog_first_kept(l, offset) != offset)
             break;
     }
-    return (ssize_t)added;
+    ssize_t kept = still_kept(l, start, added, e);
+    buf_cut(out, out->len - (added - (size_t)MAX(kept, 0)));
+    return kept;
 }

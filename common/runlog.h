@@ -6,6 +6,8 @@
  *   writing the same bytes again is harmless; the header's total is raised after the bytes are
  *   written. That makes the file its own record of how far the output has been stored: after a
  *   crash at any point the writer goes on at runlog_total without gap or repetition.
+ *   Bytes that will overwrite kept ones are announced first (claim), so that a reader which was
+ *   lapped while it read notices it and gets nothing instead of bytes of another offset.
  * One writer (the runner); any number of readers in other processes.
  * Offsets: [0, head) and [total - ring, total) are there; what lies between was dropped.
  */
@@ -23,6 +25,7 @@ struct runlog {
     uint64_t head; /* bytes kept from the beginning */
     uint64_t ring; /* bytes kept from the end */
     uint64_t total;
+    uint64_t claim; /* the writer may have overwritten what this total would */
 };
 
 #define RUNLOG_INIT                                                                                \
@@ -52,7 +55,8 @@ uint64_t runlog_first_kept(const struct runlog *l, uint64_t offset);
 
 /*
  * Append to `out` kept bytes from `offset`, at most n, not across a dropped range. Returns the
- * bytes added; 0 at the end.
+ * bytes added; 0 at the end, and when the writer has dropped them meanwhile (refresh, go on at
+ * runlog_first_kept).
  */
 ssize_t runlog_read(const struct runlog *l, uint64_t offset, size_t n, struct buf *out,
                     struct err *e) _check_;

@@ -4,8 +4,6 @@
 
 #include <math.h>
 
-extern char **environ;
-
 enum setting_type { S_TEXT, S_SECRET, S_PATH, S_INT, S_SECONDS, S_BYTES, S_CPUS };
 
 struct setting {
@@ -238,7 +236,7 @@ static int file_line(struct settings *s, char *line, const char *path, int no, s
         return 0;
     char *eq = strchr(line, '=');
     if (!eq)
-        return err_set(e, ERR_INVALID, "%s:%d: '%s' is not NAME=value", path, no, line);
+        return err_set(e, ERR_INVALID, "%s:%d: the line is not NAME=value", path, no);
     char *value = eq + 1;
     size_t n = strlen(value);
     while (n && (value[n - 1] == ' ' || value[n - 1] == '\t'))

@@ -10,6 +10,7 @@
 
 #include <ftw.h>
 #include <setjmp.h>
+#include <sys/wait.h>
 
 #include <cmocka.h>
 

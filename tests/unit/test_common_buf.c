@@ -94,6 +94,20 @@ static void drop_front(void **state)
     buf_drop_front(&b, 0);
 }
 
+static void cut(void **state)
+{
+    (void)state;
+    _cleanup_buf_ struct buf b = BUF_INIT(20);
+    buf_cut(&b, 0);
+    buf_adds(&b, "hello");
+    buf_cut(&b, 5);
+    assert_string_equal(b.p, "hello");
+    buf_cut(&b, 2);
+    assert_string_equal(b.p, "he");
+    buf_adds(&b, "y");
+    assert_string_equal(b.p, "hey");
+}
+
 static void take_hands_over(void **state)
 {
     (void)state;
@@ -119,6 +133,7 @@ int main(void)
         cmocka_unit_test(a_huge_size_does_not_wrap),
         cmocka_unit_test(formats_short_and_long),
         cmocka_unit_test(drop_front),
+        cmocka_unit_test(cut),
         cmocka_unit_test(take_hands_over),
     };
     return cmocka_run_group_tests_name("buf", tests, NULL, NULL);
