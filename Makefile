@@ -3,6 +3,9 @@ V      ?= debug
 B      := build/$(V)
 CC     ?= gcc
 CC     := $(if $(filter cc,$(CC)),gcc,$(CC))
+ifeq ($(V),fuzz)
+CC     := clang
+endif
 MUSL   ?= musl-gcc
 AR     := $(if $(findstring clang,$(CC)),llvm-ar,gcc-ar)
 AR     := $(if $(shell command -v $(AR)),$(AR),ar)
@@ -23,9 +26,9 @@ WARN_GCC := -Wduplicated-cond -Wduplicated-branches -Wlogical-op -Wjump-misses-i
 WARN += $(if $(findstring clang,$(CC)),-Wno-unknown-warning-option -Wno-format-signedness,$(WARN_GCC))
 WERROR ?= $(if $(CI),-Werror)
 
-BASE_FLAGS := -std=gnu17 -g -I. -fno-common -fno-strict-aliasing -fno-strict-overflow \
-  -fno-delete-null-pointer-checks -ftrivial-auto-var-init=zero -fvisibility=hidden \
-  -ffunction-sections -fdata-sections -fPIE
+BASE_FLAGS := -std=gnu17 -D_GNU_SOURCE -g -I. -fno-common -fno-strict-aliasing -fno-strict-overflow \
+  -fno-delete-null-pointer-checks -fvisibility=hidden \
+  $(if $(findstring clang,$(CC)),,-ftrivial-auto-var-init=zero) -ffunction-sections -fdata-sections -fPIE
 HARDEN := -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3 -fstack-protector-strong -fstack-clash-protection \
   -fcf-protection=full
 LINK   := -pie -Wl,-z,relro,-z,now,-z,noexecstack,-z,separate-code -Wl,--as-needed -Wl,--gc-sections
@@ -41,10 +44,6 @@ LINK_asan     := $(SAN)
 LINK_tsan     := -fsanitize=thread
 LINK_cov      := --coverage
 LINK_fuzz     := $(SAN) -fsanitize=fuzzer
-ifeq ($(V),fuzz)
-CC := clang
-AR := ar
-endif
 $(if $(FLAGS_$(V)),,$(error V=$(V) is not one of debug release asan tsan cov fuzz))
 
 VERSION := $(shell cat VERSION)

@@ -423,11 +423,18 @@ void jw_int(struct jw *w, int64_t v)
 
 void jw_real(struct jw *w, double v)
 {
+    char text[40];
     before_value(w);
-    if (!isfinite(v))
+    if (!isfinite(v)) {
         buf_adds(w->out, "null");
-    else
-        buf_addf(w->out, "%.15g", v);
+        return;
+    }
+    /* The short form where it is exact: 0.1 and not 0.10000000000000001. */
+    (void)snprintf(text, sizeof text, "%.15g", v);
+    double back = strtod(text, NULL);
+    if (memcmp(&back, &v, sizeof v) != 0)
+        (void)snprintf(text, sizeof text, "%.17g", v);
+    buf_adds(w->out, text);
 }
 
 void jw_bool(struct jw *w, bool v)
