@@ -35,7 +35,7 @@ cleanup() {
 # Runs a command whose output matters only when it fails.
 quietly() {
     if ! "$@" >"$work/log" 2>&1; then
-        tail -n 20 "$work/log" >&2
+        tail -n 12 "$work/log" | cut -c1-300 >&2
         return 1
     fi
 }
@@ -157,10 +157,10 @@ python_packages() {
     fi
     version=$(chroot "$root" python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')
     mkdir "$root/tmp/wheels"
-    local fetch=("$host" -m pip download -q --disable-pip-version-check --no-cache-dir --only-binary=:all:
+    local fetch=("$host" -m pip download -q --retries 2 --disable-pip-version-check --no-cache-dir --only-binary=:all:
         --python-version "$version" -d "$root/tmp/wheels")
     local -a got=()
-    if quietly "${fetch[@]}" "${names[@]}"; then
+    if "${fetch[@]}" "${names[@]}" >/dev/null 2>&1; then
         got=("${names[@]}")
     else # one that cannot be had does not cost the others
         for name in "${names[@]}"; do
@@ -170,6 +170,9 @@ python_packages() {
                 say "pip cannot get $name: the image goes without it"
             fi
         done
+    fi
+    if ((${#got[@]} < ${#names[@]})); then
+        say "once pip works on this machine, 'images/build.sh --force base' adds what is missing"
     fi
     if ((${#got[@]})); then
         quietly chroot "$root" env -i PATH=/usr/bin:/bin LANG=C.UTF-8 python3 -m pip install -q --no-index --no-cache-dir \
@@ -188,7 +191,6 @@ build_base() {
         return
     fi
     need mmdebstrap mmdebstrap
-    need gpgv gpgv
     [[ -e /usr/share/keyrings/debian-archive-keyring.gpg ]] || need debian-archive-keyring debian-archive-keyring
 
     say "building $tag from Debian $SUITE packages (about a minute)"
