@@ -252,12 +252,12 @@ install_packages() {
     fi
 }
 
-# Docker's packages, where neither Debian's nor Docker's own engine is there.
+# What is missing of Docker: the engine where none is there (Debian's or Docker's own), and the command, which
+# Debian 13 has in a package of its own.
 docker_packages() {
     command -v dockerd >/dev/null || docker_answers || echo docker.io
-    # Debian 13 has the command in a package of its own.
-    if ! command -v docker >/dev/null && [[ -n $(apt-cache -q search --names-only '^docker-cli$' 2>/dev/null) ]]; then
-        echo docker-cli
+    if ! command -v docker >/dev/null; then
+        if [[ -n $(apt-cache -q search --names-only '^docker-cli$' 2>/dev/null) ]]; then echo docker-cli; else echo docker.io; fi
     fi
 }
 
