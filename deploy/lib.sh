@@ -13,7 +13,7 @@ BUILD_PACKAGES=(gcc libc6-dev make pkg-config libfcgi-dev libcjson-dev libcurl4-
     libssl-dev libsystemd-dev musl-tools)
 RUN_PACKAGES=(lighttpd iptables curl ca-certificates util-linux)
 TEST_PACKAGES=(libcmocka-dev python3 python3-pytest clang libclang-rt-dev llvm clang-format cppcheck shellcheck
-    strace jq procps git busybox-static)
+    strace jq procps git busybox-static mmdebstrap python3-pip)
 
 self=${0##*/}
 say() { printf '%-12s %s\n' "$1" "$2"; }
