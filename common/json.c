@@ -325,6 +325,11 @@ void json_print(const struct json *j, struct buf *out)
     print(j, &w);
 }
 
+void jw_json(struct jw *w, const struct json *j)
+{
+    print(j, w);
+}
+
 static void before_value(struct jw *w)
 {
     if (w->comma)

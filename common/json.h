@@ -82,6 +82,7 @@ void jw_real(struct jw *w, double v);
 void jw_bool(struct jw *w, bool v);
 void jw_null(struct jw *w);
 void jw_raw(struct jw *w, const char *json, size_t n); /* text that is JSON already */
+void jw_json(struct jw *w, const struct json *j);
 
 /* key and value in one call; jw_kstring with NULL writes nothing */
 void jw_kstring(struct jw *w, const char *key, const char *s);
