@@ -1,4 +1,5 @@
-# One Makefile for everything. Start with `make help`.
+# One Makefile for everything. Start with `make help`. Q= shows the commands.
+Q      ?= @echo '  $@';
 V      ?= debug
 B      := build/$(V)
 CC     ?= gcc
@@ -62,7 +63,7 @@ SRC_tests  := $(sort $(wildcard tests/unit/test_*.c))
 SRC_fuzz   := $(sort $(wildcard tests/fuzz/fuzz_*.c))
 EMBEDDED   := $(wildcard common/sql/*.sql fcgi/tools/*.json fcgi/*.txt)
 
-obj = $(patsubst %.c,$(B)/%.o,$(1))
+obj = $(patsubst %.c,$(B)/obj/%.o,$(1))
 OBJ_common := $(call obj,$(SRC_common))
 OBJ_fcgi   := $(call obj,$(SRC_fcgi))
 OBJ_runner := $(call obj,$(SRC_runner))
@@ -85,37 +86,37 @@ $(B)/.flags: FORCE
 	  echo '$(CC) $(subst ','\'',$(ALL_CFLAGS) $(ALL_LDFLAGS) $(AGENT_CFLAGS))' > $@
 FORCE:
 
-$(B)/%.o: %.c $(B)/.flags
+$(B)/obj/%.o: %.c $(B)/.flags
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) -MMD -MP -c $< -o $@
-$(B)/common/db.o $(OBJ_fcgi): $(EMBEDDED)
+	$(Q)$(CC) $(ALL_CFLAGS) -MMD -MP -c $< -o $@
+$(B)/obj/common/db.o $(OBJ_fcgi): $(EMBEDDED)
 
 $(B)/libcommon.a: $(OBJ_common)
 	@rm -f $@; $(AR) rcs $@ $^
-$(B)/libfcgi.a: $(filter-out $(B)/fcgi/main.o,$(OBJ_fcgi))
+$(B)/libfcgi.a: $(filter-out $(B)/obj/fcgi/main.o,$(OBJ_fcgi))
 	@rm -f $@; $(AR) rcs $@ $^
-$(B)/librunner.a: $(filter-out $(B)/jobs-runner/main.o,$(OBJ_runner))
+$(B)/librunner.a: $(filter-out $(B)/obj/jobs-runner/main.o,$(OBJ_runner))
 	@rm -f $@; $(AR) rcs $@ $^
 $(B)/libnone.a:
 	@rm -f $@; $(AR) rcs $@
 
-$(B)/sandbox-mcp: $(B)/fcgi/main.o $(B)/libfcgi.a $(B)/libcommon.a
-	$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -o $@ $^ $(LIBS_COMMON) $(LIBS_fcgi)
-$(B)/jobs-runner: $(B)/jobs-runner/main.o $(B)/librunner.a $(B)/libcommon.a
-	$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -o $@ $^ $(LIBS_COMMON) $(LIBS_runner)
+$(B)/sandbox-mcp: $(B)/obj/fcgi/main.o $(B)/libfcgi.a $(B)/libcommon.a
+	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -o $@ $^ $(LIBS_COMMON) $(LIBS_fcgi)
+$(B)/jobs-runner: $(B)/obj/jobs-runner/main.o $(B)/librunner.a $(B)/libcommon.a
+	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -o $@ $^ $(LIBS_COMMON) $(LIBS_runner)
 $(B)/sandbox-agent: $(SRC_agent) $(wildcard images/agent/*.h) common/wire.h $(B)/.flags
-	$(MUSL) $(AGENT_CFLAGS) -Wl,--gc-sections -o $@.new $(SRC_agent)
-	strip $@.new
-	mv -f $@.new $@
+	$(Q)$(MUSL) $(AGENT_CFLAGS) -Wl,--gc-sections -o $@.new $(SRC_agent)
+	@strip $@.new
+	@mv -f $@.new $@
 
 unit-tests: $(TESTS) ## Build the unit tests
 .SECONDEXPANSION:
-$(B)/tests/%: $(B)/tests/unit/%.o $(B)/lib$$(call lib,$$*).a $(B)/libcommon.a
+$(B)/tests/%: $(B)/obj/tests/unit/%.o $(B)/lib$$(call lib,$$*).a $(B)/libcommon.a
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -o $@ $^ -lcmocka $(LIBS_$(call lib,$*)) $(LIBS_COMMON)
-$(B)/fuzz/%: $(B)/tests/fuzz/%.o $(B)/lib$$(call lib,$$*).a $(B)/libcommon.a
+	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -o $@ $^ -lcmocka $(LIBS_$(call lib,$*)) $(LIBS_COMMON)
+$(B)/fuzz/%: $(B)/obj/tests/fuzz/%.o $(B)/lib$$(call lib,$$*).a $(B)/libcommon.a
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -o $@ $^ $(LIBS_$(call lib,$*)) $(LIBS_COMMON)
+	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -o $@ $^ $(LIBS_$(call lib,$*)) $(LIBS_COMMON)
 
 check-unit: $(TESTS) $(B)/sandbox-agent ## Run the unit tests (V=asan for sanitizers)
 	@tests/unit/run $(B)
@@ -181,4 +182,4 @@ help: ## This list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' Makefile
 
 -include $(patsubst %.o,%.d,$(OBJ_common) $(OBJ_fcgi) $(OBJ_runner)) \
-  $(patsubst tests/%.c,$(B)/tests/%.d,$(SRC_tests) $(SRC_fuzz))
+  $(patsubst %.c,$(B)/obj/%.d,$(SRC_tests) $(SRC_fuzz))

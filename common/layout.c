@@ -72,11 +72,23 @@ int layout_create(const struct settings *s, struct err *e)
 
 static const char base32[] = "0123456789abcdefghjkmnpqrstvwxyz";
 
-void ulid_new(char ret[ULID_LEN + 1])
+static void put_time(char ret[ULID_LEN + 1], int64_t real_ms)
 {
-    uint64_t t = (uint64_t)clock_real_ms();
+    uint64_t t = (uint64_t)real_ms;
     for (int i = 9; i >= 0; i--, t >>= 5)
         ret[i] = base32[t & 31];
+}
+
+void ulid_floor(int64_t real_ms, char ret[ULID_LEN + 1])
+{
+    memset(ret, base32[0], ULID_LEN);
+    put_time(ret, MAX(real_ms, (int64_t)0));
+    ret[ULID_LEN] = '\0';
+}
+
+void ulid_new(char ret[ULID_LEN + 1])
+{
+    put_time(ret, clock_real_ms());
     unsigned char rnd[16];
     check(getrandom(rnd, sizeof rnd, 0) == (ssize_t)sizeof rnd);
     for (int i = 0; i < 16; i++)

@@ -35,6 +35,9 @@ int layout_create(const struct settings *s, struct err *e) _check_;
 void ulid_new(char ret[ULID_LEN + 1]);
 bool ulid_valid(const char *s);
 
+/* Sorts after all ids made before that time, and before all made later. */
+void ulid_floor(int64_t real_ms, char ret[ULID_LEN + 1]);
+
 /* What the doorbell answered. */
 enum bell { BELL_RUNG, BELL_NOBODY };
 

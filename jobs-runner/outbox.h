@@ -1,0 +1,41 @@
+/*
+ * outbox.h - what has to be committed before callers hear of it.
+ *
+ * Ends of runs and answers to requests are collected during one turn of the loop and written in
+ * one transaction; then the callers' FIFOs are rung, and the agents may forget the runs. So a
+ * burst of answers costs one commit, and an answer that was heard is always in the database.
+ * When the commit fails (disk full) all of it is kept and tried again after a second.
+ */
+#ifndef RUNNER_OUTBOX_H
+#define RUNNER_OUTBOX_H
+
+#include "jobs-runner/runner.h"
+
+struct outbox_run_end {
+    char id[32];
+    const char *status; /* static string */
+    int exit_code;      /* -1: none */
+    int signal;         /* 0: none */
+    bool oom_killed;
+    int64_t left_running;
+    char *reason; /* heap or NULL; taken over */
+    int64_t duration_us;
+    bool log;
+    char *result; /* heap or NULL; taken over */
+    char sandbox[64];
+    uint64_t link;   /* connection (link_serial) to the agent that may forget the run */
+    uint32_t stream; /* its number there; 0: none */
+};
+
+int outbox_new(struct runner *r, struct outbox **ret, struct err *e) _check_;
+struct outbox *outbox_free(struct outbox *o);
+
+void outbox_run_end(struct outbox *o, const struct outbox_run_end *end);
+
+/* `result` is JSON text from the heap, taken over. `reply` is the caller's FIFO name. */
+void outbox_answer(struct outbox *o, int64_t request, const char *reply, bool ok, char *result);
+
+/* Write now what is waiting (also at the end of the program). */
+void outbox_flush(struct outbox *o);
+
+#endif
