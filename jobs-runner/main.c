@@ -28,6 +28,18 @@ static const char usage[] =
     "It stays in the foreground, logs to stderr, and stops on SIGTERM; sandboxes and the\n"
     "commands in them go on, and are taken up again at the next start.\n";
 
+/* A predecessor that is just ending (killed a moment ago) still holds the lock for an instant. */
+static int lock_patiently(int fd)
+{
+    for (int i = 0; i < 60; i++) {
+        if (flock(fd, LOCK_EX | LOCK_NB) == 0)
+            return 0;
+        struct timespec ts = {.tv_nsec = 50000000};
+        (void)nanosleep(&ts, NULL);
+    }
+    return -1;
+}
+
 /* One runner a run directory: the lock lives as long as the process. */
 static int take_lock(const struct settings *cfg, struct err *e)
 {
@@ -35,7 +47,7 @@ static int take_lock(const struct settings *cfg, struct err *e)
     buf_addf(&path, "%s/jobs-runner.lock", cfg->run_dir);
     int fd = open(path.p, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     int r = fd < 0 ? err_sys(e, "cannot open %s", path.p) : 0;
-    if (r == 0 && flock(fd, LOCK_EX | LOCK_NB) < 0) {
+    if (r == 0 && lock_patiently(fd) < 0) {
         r = err_set(e, ERR_CONFLICT, "another jobs-runner works in %s", cfg->run_dir);
         err_fix(e, "config", "stop it first, or give this one another SMCP_RUN_DIR");
         closep(&fd);

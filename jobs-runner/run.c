@@ -385,8 +385,7 @@ void run_found(struct sandbox *sb, const struct run_report *st)
     run_answer_started(run);
 }
 
-/* What was mended under a running command is told in its result. */
-static void tell_heal(struct sandbox *sb)
+void runs_tell_heal(struct sandbox *sb)
 {
     const struct sandbox_ready how = {.heal = sb->heal, .reason = sb->heal_reason};
     for (struct run *run = sb->r->runs; run; run = run->next)
@@ -396,7 +395,7 @@ static void tell_heal(struct sandbox *sb)
 
 void runs_settled(struct sandbox *sb)
 {
-    tell_heal(sb);
+    runs_tell_heal(sb);
     for (struct run *run = sb->r->runs, *next; run; run = next) {
         next = run->next;
         if (run->state == RUN_QUEUED || run->stream || !streq(run->sandbox, sb->name))

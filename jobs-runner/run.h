@@ -102,6 +102,7 @@ void run_signal(struct run *run, int sig, bool tree, int64_t grace_ms, const cha
 /* From the sandbox: its link says hello, is gone, or the container is. */
 void run_found(struct sandbox *sb, const struct run_report *st);
 void runs_settled(struct sandbox *sb);
+void runs_tell_heal(struct sandbox *sb); /* what is mended under running commands */
 void runs_unlinked(struct sandbox *sb);
 void runs_lost(struct sandbox *sb, const char *reason);
 

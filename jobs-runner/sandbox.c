@@ -204,13 +204,18 @@ static void act_unpause(struct sandbox *sb, const struct err *e)
 {
     (void)e;
     sandbox_set_heal(sb, HEAL_UNPAUSED, "the sandbox had been paused and was unpaused");
+    runs_tell_heal(sb);
     sandbox_unpause(sb);
 }
 
+static void act_ready(struct sandbox *sb, const struct err *e);
+
 static void act_connect(struct sandbox *sb, const struct err *e)
 {
-    (void)e;
-    sandbox_connect(sb);
+    if (sb->link && sb->ready) /* it was only paused */
+        act_ready(sb, e);
+    else
+        sandbox_connect(sb);
 }
 
 static void act_pull(struct sandbox *sb, const struct err *e)
@@ -428,6 +433,8 @@ void sandbox_event(struct sandbox *sb, enum sandbox_event ev, const struct err *
     action *act = actions[sb->state][ev];
     if (act)
         act(sb, e);
+    else if (ev == EV_LOST)
+        sandbox_disconnect(sb); /* the step under way finds out what is left */
 }
 
 struct sandbox_want *sandbox_need(struct sandbox *sb, bool created, struct request *q,
