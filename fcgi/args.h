@@ -18,8 +18,8 @@ struct rename {
 #define RENAMES_MAX 4
 
 struct args {
-    const struct json *obj;        /* object, or NULL: no arguments */
-    const struct rename *renames;  /* RENAMES_MAX entries, unused ones zero; or NULL */
+    const struct json *obj;       /* object, or NULL: no arguments */
+    const struct rename *renames; /* RENAMES_MAX entries, unused ones zero; or NULL */
 };
 
 /* The node under its current name, or NULL. */

@@ -19,7 +19,8 @@ static bool check_database(struct app *app, struct jw *w)
     jw_object(w);
     jw_kbool(w, "ok", r == 0);
     if (r < 0)
-        jw_kstring(w, "error", "the database cannot be opened or read; see the log and SMCP_STATE_DB");
+        jw_kstring(w, "error",
+                   "the database cannot be opened or read; see the log and SMCP_STATE_DB");
     jw_end_object(w);
     return r == 0;
 }
@@ -80,8 +81,9 @@ static bool check_runner(struct app *app, struct jw *w)
         ok = write_runner(w, answer);
     } else {
         bool alive = runner_alive(&app->runner);
-        write_down(w, "runner", alive ? "the jobs-runner does not answer"
-                                      : "the jobs-runner is not running; run 'make up'");
+        write_down(w, "runner",
+                   alive ? "the jobs-runner does not answer"
+                         : "the jobs-runner is not running; run 'make up'");
         write_down(w, "docker", "not known without the jobs-runner");
     }
     runner_request_release(&app->runner, &q);

@@ -22,12 +22,12 @@ struct http_face {
 struct http {
     const struct http_face *face;
     void *ctx;
-    char **env;      /* "NAME=value", NULL at the end */
-    int peer_fd;     /* shows when the client has left; -1: cannot be known */
+    char **env;  /* "NAME=value", NULL at the end */
+    int peer_fd; /* shows when the client has left; -1: cannot be known */
     const char *method;
-    struct buf path; /* SCRIPT_NAME and PATH_INFO; empty when it is not acceptable */
+    struct buf path;  /* SCRIPT_NAME and PATH_INFO; empty when it is not acceptable */
     const char *cors; /* origin to allow in the response, or NULL */
-    int status;      /* sent; 0: nothing yet */
+    int status;       /* sent; 0: nothing yet */
 };
 
 void http_init(struct http *h, const struct http_face *face, void *ctx, char **env, int peer_fd);

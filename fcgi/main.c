@@ -61,8 +61,9 @@ static int find_socket(const struct options *o, struct err *e)
     if (listens(STDIN_FILENO))
         return STDIN_FILENO;
     err_set(e, ERR_INVALID, "there is no socket to serve on");
-    return err_fix(e, "usage", "give --listen PATH, start it from a web server or systemd, or use "
-                               "--stdio; see --help");
+    return err_fix(e, "usage",
+                   "give --listen PATH, start it from a web server or systemd, or use "
+                   "--stdio; see --help");
 }
 
 static int run_fastcgi(struct settings *s, const struct options *o)
@@ -160,7 +161,8 @@ static const struct option_row {
      "NAME  group of that socket: the web server's"},
     {"--env-file", VALUE, offsetof(struct options, env_file), NULL, false,
      "FILE  read SMCP_* settings from this file; the environment wins"},
-    {"--stdio", NOTHING, 0, run_stdio, true, "MCP over stdin and stdout, for a client on this machine"},
+    {"--stdio", NOTHING, 0, run_stdio, true,
+     "MCP over stdin and stdout, for a client on this machine"},
     {"call", REST, 0, run_call, true, "TOOL [JSON]  call one tool, print its result"},
     {"--check-config", NOTHING, 0, run_check, true, "check the settings and print them"},
     {"--env-example", NOTHING, 0, run_env_example, false, "print a commented env file"},
@@ -174,8 +176,9 @@ static int run_help(struct settings *s, const struct options *o)
 {
     (void)s;
     (void)o;
-    (void)puts("sandbox-mcp: sandboxes for AI agents over MCP.\n"
-               "Without an option: FastCGI on fd 0 or systemd's socket; CGI when called as such.\n");
+    (void)puts(
+        "sandbox-mcp: sandboxes for AI agents over MCP.\n"
+        "Without an option: FastCGI on fd 0 or systemd's socket; CGI when called as such.\n");
     for (size_t i = 0; i < ARRAY_LEN(rows); i++)
         (void)printf("  %-15s %s\n", rows[i].name, rows[i].help);
     return 0;

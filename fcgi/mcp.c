@@ -316,8 +316,8 @@ static int check_version(struct op *op)
     jw_end_array(&w);
     jw_kstring(&w, "requested", asked);
     jw_end_object(&w);
-    int r = op_fail(op, RPC_VERSION, buf_bad(&data) ? NULL : data.p,
-                    "Unsupported protocol version");
+    int r =
+        op_fail(op, RPC_VERSION, buf_bad(&data) ? NULL : data.p, "Unsupported protocol version");
     buf_release(&data);
     return r;
 }

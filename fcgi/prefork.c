@@ -16,11 +16,11 @@
 #include <sys/un.h>
 #include <sys/wait.h>
 
-#define BACKLOG     1024
-#define SHRINK_US   10000000 /* idle time after which one worker more than needed ends */
-#define YOUNG_US    2000000  /* one that dies sooner was not started for long */
-#define DELAY_MAX   5000000
-#define GROW_MAX    8        /* most workers started at a time */
+#define BACKLOG   1024
+#define SHRINK_US 10000000 /* idle time after which one worker more than needed ends */
+#define YOUNG_US  2000000  /* one that dies sooner was not started for long */
+#define DELAY_MAX 5000000
+#define GROW_MAX  8 /* most workers started at a time */
 
 /* Shared with the workers. */
 struct place {

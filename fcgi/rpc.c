@@ -7,10 +7,10 @@ static const struct {
     int code;
     int modern, legacy; /* HTTP status: what 2025-11-25 clients see as 4xx, they cannot read */
 } errors[] = {
-    [RPC_PARSE] = {-32700, 400, 400},    [RPC_REQUEST] = {-32600, 400, 400},
-    [RPC_METHOD] = {-32601, 404, 200},   [RPC_PARAMS] = {-32602, 200, 200},
-    [RPC_META] = {-32602, 400, 400},     [RPC_INTERNAL] = {-32603, 200, 200},
-    [RPC_HEADER] = {-32020, 400, 400},   [RPC_CAPABILITY] = {-32021, 400, 200},
+    [RPC_PARSE] = {-32700, 400, 400},   [RPC_REQUEST] = {-32600, 400, 400},
+    [RPC_METHOD] = {-32601, 404, 200},  [RPC_PARAMS] = {-32602, 200, 200},
+    [RPC_META] = {-32602, 400, 400},    [RPC_INTERNAL] = {-32603, 200, 200},
+    [RPC_HEADER] = {-32020, 400, 400},  [RPC_CAPABILITY] = {-32021, 400, 200},
     [RPC_VERSION] = {-32022, 400, 200},
 };
 

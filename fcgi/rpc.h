@@ -22,10 +22,10 @@
 
 enum rpc_error {
     RPC_PARSE,
-    RPC_REQUEST,    /* the envelope is wrong */
-    RPC_METHOD,     /* no such method */
+    RPC_REQUEST, /* the envelope is wrong */
+    RPC_METHOD,  /* no such method */
     RPC_PARAMS,
-    RPC_META,       /* the modern era's _meta is incomplete */
+    RPC_META, /* the modern era's _meta is incomplete */
     RPC_INTERNAL,
     RPC_HEADER,     /* a header contradicts the body */
     RPC_CAPABILITY, /* the client did not declare what this needs */
@@ -36,7 +36,7 @@ struct op;
 
 struct method {
     const char *name;
-    int64_t ttl_ms; /* of the result, modern era; 0: not cacheable */
+    int64_t ttl_ms;            /* of the result, modern era; 0: not cacheable */
     int (*run)(struct op *op); /* returns CALL_DONE or CALL_WAITS */
 };
 
@@ -64,9 +64,9 @@ struct op {
     struct buf notes;          /* notifications that go before the answer, one a line */
     struct buf out;            /* the answer; empty: none */
     struct call call;
-    bool calling;  /* `call` is in use */
-    bool waits;    /* for the runner */
-    bool dropped;  /* cancelled: no answer any more */
+    bool calling; /* `call` is in use */
+    bool waits;   /* for the runner */
+    bool dropped; /* cancelled: no answer any more */
     double progress;
 };
 

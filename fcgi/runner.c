@@ -149,8 +149,9 @@ bool runner_alive(struct runner *r)
 static int runner_is_down(struct err *e)
 {
     err_set(e, ERR_UNAVAILABLE, "the jobs-runner is not running");
-    return err_fix(e, "runner_down", "the owner of the server runs 'make up' on it (or: systemctl "
-                                     "start jobs-runner); then call again");
+    return err_fix(e, "runner_down",
+                   "the owner of the server runs 'make up' on it (or: systemctl "
+                   "start jobs-runner); then call again");
 }
 
 int runner_submit(struct runner *r, struct runner_request *q, const char *kind, const char *args,
@@ -289,13 +290,15 @@ int runner_no_reply(struct runner *r, const struct runner_request *q, struct err
         err_set(e, ERR_TIMEOUT, "the jobs-runner did not answer in time");
     const char *code = down ? "runner_down" : "timeout";
     if (*q->run_id)
-        return err_fix(e, code, "the command was started and may still run: see get_job "
-                       "{\"job_id\":\"%s\"} before starting it again%s", q->run_id,
-                       down ? ", once the owner has run 'make up'" : "");
-    return err_fix(e, code, down ? "the owner of the server runs 'make up' on it; look at what "
-                                   "exists (list_sandboxes, list_files) before repeating the call"
-                                 : "it may still be at work (an image that is pulled takes "
-                                   "minutes): look at list_sandboxes, then call again");
+        return err_fix(e, code,
+                       "the command was started and may still run: see get_job "
+                       "{\"job_id\":\"%s\"} before starting it again%s",
+                       q->run_id, down ? ", once the owner has run 'make up'" : "");
+    return err_fix(e, code,
+                   down ? "the owner of the server runs 'make up' on it; look at what "
+                          "exists (list_sandboxes, list_files) before repeating the call"
+                        : "it may still be at work (an image that is pulled takes "
+                          "minutes): look at list_sandboxes, then call again");
 }
 
 void runner_clean(const struct settings *s, pid_t pid)

@@ -111,22 +111,14 @@ static const struct {
     const char *name;
     keyword_check *run;
 } keywords[] = {
-    {"type", check_type},
-    {"properties", check_properties},
-    {"required", check_strings},
-    {"additionalProperties", check_additional},
-    {"enum", check_list},
-    {"items", check_node},
-    {"minimum", check_number},
-    {"maximum", check_number},
-    {"minLength", check_number},
-    {"maxLength", check_number},
-    {"minItems", check_number},
-    {"maxItems", check_number},
-    {"title", keyword_ok},
-    {"description", keyword_ok},
-    {"default", keyword_ok},
-    {"examples", keyword_ok},
+    {"type", check_type},        {"properties", check_properties},
+    {"required", check_strings}, {"additionalProperties", check_additional},
+    {"enum", check_list},        {"items", check_node},
+    {"minimum", check_number},   {"maximum", check_number},
+    {"minLength", check_number}, {"maxLength", check_number},
+    {"minItems", check_number},  {"maxItems", check_number},
+    {"title", keyword_ok},       {"description", keyword_ok},
+    {"default", keyword_ok},     {"examples", keyword_ok},
 };
 
 static int check_keyword(const struct json *member, struct err *e)
@@ -187,9 +179,9 @@ static void accepted_types(unsigned bits, struct buf *out)
 /* The type as which the value is taken, or 0. *ret_number: the value of a number or integer. */
 static unsigned taken_as(const struct json *v, unsigned allowed, double *ret_number)
 {
-    static const unsigned plain[] = {[JSON_NULL] = T_NULL,     [JSON_BOOL] = T_BOOL,
-                                     [JSON_NUMBER] = T_NUMBER, [JSON_STRING] = T_STRING,
-                                     [JSON_ARRAY] = T_ARRAY,   [JSON_OBJECT] = T_OBJECT};
+    static const unsigned plain[] = {
+        [JSON_NULL] = T_NULL,     [JSON_BOOL] = T_BOOL,   [JSON_NUMBER] = T_NUMBER,
+        [JSON_STRING] = T_STRING, [JSON_ARRAY] = T_ARRAY, [JSON_OBJECT] = T_OBJECT};
     unsigned t = plain[json_type(v)];
     if (t == T_STRING && !(allowed & T_STRING)) {
         const char *s = json_string(v);

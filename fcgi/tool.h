@@ -18,8 +18,8 @@
 #include "fcgi/runner.h"
 
 #define CALL_RESULT_MAX (64u << 20)
-#define ASK_FAST_MS     20000 /* file access, stop */
-#define ASK_CREATE_MS   45000 /* a client gives up at about 60 s */
+#define ASK_FAST_MS     20000   /* file access, stop */
+#define ASK_CREATE_MS   45000   /* a client gives up at about 60 s */
 #define ASK_STREAM_MS   1800000 /* a pull that reports progress */
 
 enum { CALL_FAILED = -1, CALL_DONE = 0, CALL_WAITS = 1 };
@@ -44,9 +44,9 @@ struct tool {
 #define HINT_IDEMPOTENT  4u
 #define HINT_OPENWORLD   8u
 /* What closing the stream in the modern era does: stop the command. */
-#define TOOL_CANCELS     16u
+#define TOOL_CANCELS 16u
 /* Reports progress when it is asked to. */
-#define TOOL_PROGRESS    32u
+#define TOOL_PROGRESS 32u
 
 struct call {
     struct app *app;

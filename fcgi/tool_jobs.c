@@ -84,7 +84,8 @@ static size_t last_lines(const char *p, size_t n, int64_t lines)
     return 0;
 }
 
-/* Where a piece that does not reach the end of the log is best cut: behind a line, or a character. */
+/* Where a piece that does not reach the end of the log is best cut: behind a line, or a character.
+ */
 static size_t good_cut(const char *p, size_t n)
 {
     const char *nl = n ? memrchr(p, '\n', n) : NULL;
@@ -97,15 +98,15 @@ static size_t good_cut(const char *p, size_t n)
 static void write_log(struct jw *w, const struct runlog *l, uint64_t at, const char *p, size_t n,
                       bool cut_back)
 {
-    write_clean(w, "log_tail", p, n,
-                (at ? TEXT_CUT_FRONT : 0) | (cut_back ? TEXT_CUT_BACK : 0));
+    write_clean(w, "log_tail", p, n, (at ? TEXT_CUT_FRONT : 0) | (cut_back ? TEXT_CUT_BACK : 0));
     jw_kint(w, "log_offset", (int64_t)at);
     jw_kint(w, "next_offset", (int64_t)(at + n));
     if (at + n < l->total)
         jw_kbool(w, "more", true);
 }
 
-static int log_from(struct call *c, struct jw *w, const struct runlog *l, uint64_t offset, bool live)
+static int log_from(struct call *c, struct jw *w, const struct runlog *l, uint64_t offset,
+                    bool live)
 {
     struct buf piece = BUF_INIT((size_t)c->app->settings->max_output);
     uint64_t at = runlog_first_kept(l, MIN(offset, l->total));

@@ -221,7 +221,8 @@ static const struct tool *by_name(const char *name, unsigned toolsets)
     return NULL;
 }
 
-const struct tool *tools_find(const char *name, unsigned toolsets, const struct rename **ret_renames)
+const struct tool *tools_find(const char *name, unsigned toolsets,
+                              const struct rename **ret_renames)
 {
     const struct tool *t = by_name(name, toolsets);
     *ret_renames = NULL;

@@ -30,7 +30,8 @@ size_t tools_count(void);
 const struct tool *tools_at(size_t i);
 
 /* The tool of that name, old names included; *ret_renames: argument names of an old tool name. */
-const struct tool *tools_find(const char *name, unsigned toolsets, const struct rename **ret_renames);
+const struct tool *tools_find(const char *name, unsigned toolsets,
+                              const struct rename **ret_renames);
 
 /* A listed name that is near, or NULL. */
 const char *tools_nearest(const char *name, unsigned toolsets);

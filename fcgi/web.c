@@ -83,8 +83,8 @@ bool web_origin_allowed(const struct settings *s, const char *origin)
         return false;
     const char *host = after_scheme(origin);
     size_t len = host_length(host);
-    bool port = !host[len] || (host[len] == ':' && strspn(host + len + 1, "0123456789") ==
-                                                       strlen(host + len + 1));
+    bool port = !host[len] || (host[len] == ':' &&
+                               strspn(host + len + 1, "0123456789") == strlen(host + len + 1));
     return port && loopback(host, len);
 }
 
@@ -138,7 +138,8 @@ static void add_param_headers(const struct web *w, struct buf *out)
     while (asked && *asked) {
         asked += strspn(asked, ", \t");
         size_t n = strcspn(asked, ", \t"),
-               good = strspn(asked, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_");
+               good = strspn(asked,
+                             "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_");
         if (n > 10 && n < 80 && good >= n && strncasecmp(asked, "mcp-param-", 10) == 0)
             buf_addf(out, ", %.*s", (int)n, asked);
         asked += n;
@@ -240,7 +241,8 @@ bool web_accepts_sse(const char *accept)
     return accept && accepts(accept, "text/event-stream");
 }
 
-/* Sleep until the runner rings, the client leaves or `limit_us` comes. True: the client has left. */
+/* Sleep until the runner rings, the client leaves or `limit_us` comes. True: the client has left.
+ */
 static bool wait_for_news(struct web *w, bool watch_peer, int64_t limit_us)
 {
     struct pollfd fds[RUNNER_POLL_FDS + 1];
@@ -328,8 +330,8 @@ static void log_exchange(const struct exchange *x, int status, int64_t since_us)
 {
     const struct op *op = x->n ? &x->ops[0] : NULL;
     log_debug("request method=%.40s tool=%.40s status=%d us=%" PRId64,
-              op && op->name ? op->name : "-", op && op->calling ? op->call.tool->name : "-", status,
-              clock_mono_us() - since_us);
+              op && op->name ? op->name : "-", op && op->calling ? op->call.tool->name : "-",
+              status, clock_mono_us() - since_us);
 }
 
 static void serve_exchange(struct web *w)
