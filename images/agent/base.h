@@ -18,7 +18,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define AGENT_VERSION "1.0.0"
+#ifdef SMCP_VERSION
+#define AGENT_VERSION SMCP_VERSION
+#else
+#define AGENT_VERSION "unknown"
+#endif
 #define AGENT_WORKSPACE "/workspace" /* what a relative path is relative to */
 
 #define ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #define BACKLOG_MAX (1u << 20) /* answers waiting: above it no new questions are read */
-#define TRIM_US 200000u        /* buffers unused for this long are given back */
+#define TRIM_US     200000u    /* buffers unused for this long are given back */
 
 static void conn_accept(struct source *s, uint32_t events);
 static void conn_ready(struct source *s, uint32_t events);

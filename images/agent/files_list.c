@@ -8,10 +8,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#define PAGE_DEFAULT 1000u
-#define PAGE_MAX 10000u
-#define DEPTH_MAX 64    /* deeper directories are listed, but not entered */
-#define NAMES_MAX 1024u /* names of one directory kept at a time */
+#define PAGE_DEFAULT   1000u
+#define PAGE_MAX       10000u
+#define DEPTH_MAX      64    /* deeper directories are listed, but not entered */
+#define NAMES_MAX      1024u /* names of one directory kept at a time */
 #define ENTRIES_A_STEP 64
 
 /* One open directory on the way down. */

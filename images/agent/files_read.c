@@ -51,10 +51,8 @@ static void read_start(uint32_t stream, int fd, const struct stat *st, uint64_t 
         sender_frame(WIRE_FILE_DATA, WIRE_F_EOF, stream, NULL, 0);
         return;
     }
-    *r = (struct file_read){.op = {.out = {.emit = read_emit}, .end = read_end},
-                            .fd = fd,
-                            .at = at,
-                            .left = size};
+    *r = (struct file_read){
+        .op = {.out = {.emit = read_emit}, .end = read_end}, .fd = fd, .at = at, .left = size};
     files_add(&r->op, stream);
     sender_queue(&r->op.out, 0);
 }

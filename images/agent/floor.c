@@ -11,8 +11,8 @@
 
 static int floor_once(uint32_t *us)
 {
-    static char *const argv[] = {(char *)(uintptr_t)"sh", (char *)(uintptr_t)"-c",
-                                 (char *)(uintptr_t)"true", NULL};
+    static char *const argv[] = {(char *)(uintptr_t) "sh", (char *)(uintptr_t) "-c",
+                                 (char *)(uintptr_t) "true", NULL};
     struct spawn s = {.argv = argv,
                       .envp = environ,
                       .file = "/bin/sh",

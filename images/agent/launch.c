@@ -16,7 +16,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define ARG_STRING_MAX 131071u /* the kernel's limit for one argument, without its NUL */
+#define ARG_STRING_MAX   131071u /* the kernel's limit for one argument, without its NUL */
 #define GRACE_DEFAULT_MS 2000u
 
 /* A long command is a script file; its first act is to close the descriptor it came by. */
@@ -235,8 +235,8 @@ static int refuse_at_limit(const struct launch *l)
     struct msg m;
     uint64_t now = 0, max = 0;
     bool known = cgroup_pids(&now, &max);
-    int n = known ? snprintf(text, sizeof text, "pids limit %" PRIu64 " reached (%" PRIu64 " in use)",
-                             max, now)
+    int n = known ? snprintf(text, sizeof text,
+                             "pids limit %" PRIu64 " reached (%" PRIu64 " in use)", max, now)
                   : snprintf(text, sizeof text, "cannot start a process: too many processes");
     msg_begin(&m, b, sizeof b);
     msg_number(&m, WT_ERRNO, EAGAIN);

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #define CHILDREN_MAX 4096 /* children of the agent that are looked at */
-#define DEPTH_MAX 64      /* generations below a leftover that are counted */
+#define DEPTH_MAX    64   /* generations below a leftover that are counted */
 
 struct leftover {
     pid_t pid;

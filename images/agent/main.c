@@ -48,9 +48,12 @@ static int usage_error(void)
 static int parse_options(int argc, char **argv, struct options *o)
 {
     static const struct option known[] = {
-        {"socket-dir", required_argument, NULL, 'd'}, {"any-peer", no_argument, NULL, 'a'},
-        {"bench-floor", required_argument, NULL, 'b'}, {"version", no_argument, NULL, 'v'},
-        {"help", no_argument, NULL, 'h'},              {NULL, 0, NULL, 0},
+        {"socket-dir", required_argument, NULL, 'd'},
+        {"any-peer", no_argument, NULL, 'a'},
+        {"bench-floor", required_argument, NULL, 'b'},
+        {"version", no_argument, NULL, 'v'},
+        {"help", no_argument, NULL, 'h'},
+        {NULL, 0, NULL, 0},
     };
     for (int c; (c = getopt_long(argc, argv, "j:", known, NULL)) != -1;) {
         if (c == 'd')

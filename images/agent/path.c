@@ -13,9 +13,9 @@ static const struct kind {
     char letter;
     const char *text;
 } kinds[] = {
-    {S_IFREG, 'f', "a regular file"},      {S_IFDIR, 'd', "a directory"},
-    {S_IFLNK, 'l', "a symbolic link"},     {S_IFIFO, 'p', "a FIFO"},
-    {S_IFSOCK, 's', "a socket"},           {S_IFCHR, 'c', "a character device"},
+    {S_IFREG, 'f', "a regular file"},  {S_IFDIR, 'd', "a directory"},
+    {S_IFLNK, 'l', "a symbolic link"}, {S_IFIFO, 'p', "a FIFO"},
+    {S_IFSOCK, 's', "a socket"},       {S_IFCHR, 'c', "a character device"},
     {S_IFBLK, 'b', "a block device"},
 };
 

@@ -1,7 +1,7 @@
 #include "images/agent/reap.h"
 
-#include "images/agent/left.h"
 #include "images/agent/cgroup.h"
+#include "images/agent/left.h"
 #include "images/agent/loop.h"
 #include "images/agent/run.h"
 

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define FIRST_CAP 4096u
+#define FIRST_CAP   4096u
 #define FIRST_MARKS 16u
 
 /* Most runs print little: the last small block waits here for the next run. */

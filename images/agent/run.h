@@ -91,10 +91,10 @@ void run_advance(struct run *r);        /* there may be room for the rest of the
 /* run_out.c: from the pipes to the runner */
 void run_out_init(struct run *r);
 int run_out_watch(struct run *r);
-void run_out_measure(struct run *r);   /* how much is in the pipes right now? */
-bool run_out_collect(struct run *r);   /* move that into the ring; true when all is moved */
-void run_out_let_go(struct run *r);    /* close the pipes, or leave them to drain.c */
-void run_out_resume(struct run *r);    /* the ring has room again */
+void run_out_measure(struct run *r); /* how much is in the pipes right now? */
+bool run_out_collect(struct run *r); /* move that into the ring; true when all is moved */
+void run_out_let_go(struct run *r);  /* close the pipes, or leave them to drain.c */
+void run_out_resume(struct run *r);  /* the ring has room again */
 void run_out_wake(struct run *r, bool soon);
 int run_out_ack(struct run *r, uint64_t before);
 int run_out_attach(struct run *r, uint64_t from);

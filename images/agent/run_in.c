@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #define DATA_MAX (64u << 20) /* bytes of collected stdin */
-#define TTY_EOF "\x04"
+#define TTY_EOF  "\x04"
 
 static void in_ready(struct source *s, uint32_t events);
 

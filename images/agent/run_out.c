@@ -11,10 +11,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define READ_MAX 65536u             /* bytes from one pipe in one turn */
-#define FRAME_MAX 32768u
-#define BIG_OUTPUT (256u << 10)     /* a run that printed this much gets larger pipes */
-#define YOUNG_US 2000u              /* a younger run's frames wait for each other, see below */
+#define READ_MAX    65536u /* bytes from one pipe in one turn */
+#define FRAME_MAX   32768u
+#define BIG_OUTPUT  (256u << 10) /* a run that printed this much gets larger pipes */
+#define YOUNG_US    2000u        /* a younger run's frames wait for each other, see below */
 #define RESUME_ROOM (WIRE_WINDOW / 4)
 
 static void pipe_ready(struct source *s, uint32_t events);

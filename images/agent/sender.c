@@ -9,7 +9,7 @@
 #include <sys/socket.h>
 
 #define BATCHES_A_TURN 4
-#define TEXT_MAX 1024
+#define TEXT_MAX       1024
 
 static void sender_due(struct timer *t);
 

@@ -18,10 +18,10 @@
 
 #include <sys/uio.h>
 
-#define BATCH_BYTES (128u << 10)
-#define BATCH_IOV 48u
-#define BATCH_SMALL 4096u  /* for headers and short frames */
-#define BATCH_RESERVE 512u /* what one emit call may use of it */
+#define BATCH_BYTES   (128u << 10)
+#define BATCH_IOV     48u
+#define BATCH_SMALL   4096u /* for headers and short frames */
+#define BATCH_RESERVE 512u  /* what one emit call may use of it */
 
 struct batch {
     struct iovec iov[BATCH_IOV]; /* [0] is the queue */

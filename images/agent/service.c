@@ -13,7 +13,7 @@
 #include <sys/random.h>
 
 #define GRACE_DEFAULT_MS 2000u
-#define HELLO_FRAME 60000u /* a longer acknowledgement is split */
+#define HELLO_FRAME      60000u /* a longer acknowledgement is split */
 
 static unsigned char boot_id[16];
 

@@ -52,7 +52,7 @@ static void child_exec_file(const struct spawn *s, const char *file)
     execve(file, s->argv, s->envp);
     if (errno != ENOEXEC || !s->shell_argv)
         return;
-    s->shell_argv[0] = (char *)(uintptr_t)"sh";
+    s->shell_argv[0] = (char *)(uintptr_t) "sh";
     s->shell_argv[1] = (char *)(uintptr_t)file;
     execve("/bin/sh", s->shell_argv, s->envp);
     errno = ENOEXEC;
@@ -120,8 +120,8 @@ pid_t spawn_start(struct spawn *s)
 {
     s->step = SPAWN_CLONE;
     s->error = 0;
-    pid_t pid = clone(child_main, child_stack + sizeof child_stack, CLONE_VM | CLONE_VFORK | SIGCHLD,
-                      s);
+    pid_t pid =
+        clone(child_main, child_stack + sizeof child_stack, CLONE_VM | CLONE_VFORK | SIGCHLD, s);
     if (pid < 0)
         s->error = errno;
     return pid < 0 || s->error ? -1 : pid;

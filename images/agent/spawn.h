@@ -18,7 +18,7 @@
 
 #include <sys/types.h>
 
-#define SPAWN_NULL 3     /* descriptor of /dev/null in the agent */
+#define SPAWN_NULL      3 /* descriptor of /dev/null in the agent */
 #define SPAWN_SCRIPT_FD 3 /* descriptor of a script in the child */
 
 enum spawn_step { SPAWN_CLONE, SPAWN_STDIO, SPAWN_TTY, SPAWN_CHDIR, SPAWN_EXEC };

@@ -7,11 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FIRST_LOOK_US 4000u   /* after the first signal most programs are gone this soon */
-#define LAST_LOOK_US 100000u  /* pause between two looks at most */
-#define KILL_ROUNDS 8         /* STOP rounds in one look, against a fork bomb */
-#define GIVE_UP_US 5000000u   /* after the first KILL */
-#define GRACE_MAX_MS 86400000u
+#define FIRST_LOOK_US 4000u    /* after the first signal most programs are gone this soon */
+#define LAST_LOOK_US  100000u  /* pause between two looks at most */
+#define KILL_ROUNDS   8        /* STOP rounds in one look, against a fork bomb */
+#define GIVE_UP_US    5000000u /* after the first KILL */
+#define GRACE_MAX_MS  86400000u
 
 struct hunt {
     struct timer timer;
@@ -55,8 +55,8 @@ static void mark_direct(struct proc_list *list, const char *run_id, pid_t sessio
     for (size_t i = 0; i < list->count; i++) {
         struct proc *p = &list->p[i];
         bool near = session && (p->pid == session || p->group == session || p->session == session);
-        p->mine = near || (is_alive(p) && proc_run_id(p->pid, id, sizeof id) &&
-                           !strcmp(id, run_id));
+        p->mine =
+            near || (is_alive(p) && proc_run_id(p->pid, id, sizeof id) && !strcmp(id, run_id));
     }
 }
 
