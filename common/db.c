@@ -50,6 +50,21 @@ static int run_text(struct db *db, const char *sql, struct err *e)
     return fail(db, sql, e);
 }
 
+enum control { BEGIN, COMMIT, ROLLBACK };
+
+static int run_control(struct db *db, enum control which, struct err *e)
+{
+    static const char *const texts[] = {"BEGIN IMMEDIATE", "COMMIT", "ROLLBACK"};
+    sqlite3_stmt *st = db->control[which];
+    if (!st && sqlite3_prepare_v3(db->handle, texts[which], -1, SQLITE_PREPARE_PERSISTENT, &st,
+                                  NULL) != SQLITE_OK)
+        return fail(db, texts[which], e);
+    db->control[which] = st;
+    int r = sqlite3_step(st) == SQLITE_DONE ? 0 : fail(db, texts[which], e);
+    (void)sqlite3_reset(st);
+    return r;
+}
+
 static int read_version(struct db *db, int *ret, struct err *e)
 {
     sqlite3_stmt *st = NULL;
@@ -160,6 +175,8 @@ void db_close(struct db *db)
     for (size_t i = 0; db->stmts && i < db->n; i++)
         (void)sqlite3_finalize(db->stmts[i]);
     free(db->stmts);
+    for (size_t i = 0; i < ARRAY_LEN(db->control); i++)
+        (void)sqlite3_finalize(db->control[i]);
     if (db->handle)
         (void)sqlite3_close(db->handle);
     *db = (struct db)DB_INIT;
@@ -276,7 +293,7 @@ bool db_null(struct db *db, size_t query, int col)
 int db_begin(struct db *db, struct err *e)
 {
     check(db->txn == 0);
-    if (run_text(db, "BEGIN IMMEDIATE", e) < 0)
+    if (run_control(db, BEGIN, e) < 0)
         return -1;
     db->txn = 1;
     return 0;
@@ -285,7 +302,7 @@ int db_begin(struct db *db, struct err *e)
 int db_commit(struct db *db, struct err *e)
 {
     check(db->txn == 1);
-    if (run_text(db, "COMMIT", e) < 0) {
+    if (run_control(db, COMMIT, e) < 0) {
         db_rollback(db);
         return -1;
     }
@@ -298,18 +315,19 @@ void db_rollback(struct db *db)
     if (!db->txn)
         return;
     struct err ignored;
-    (void)run_text(db, "ROLLBACK", &ignored);
+    (void)run_control(db, ROLLBACK, &ignored);
     db->txn = 0;
 }
 
-int db_checkpoint(struct db *db, int *ret_pages, struct err *e)
+#define RESTART_PAGES 1000 /* a WAL shorter than this may go on growing */
+
+int db_checkpoint(struct db *db, struct err *e)
 {
     int log = 0, moved = 0;
     int r = sqlite3_wal_checkpoint_v2(db->handle, NULL, SQLITE_CHECKPOINT_PASSIVE, &log, &moved);
-    if (r != SQLITE_OK && r != SQLITE_BUSY)
-        return fail(db, "checkpoint", e);
-    *ret_pages = log;
-    return 0;
+    if (r == SQLITE_OK && log > RESTART_PAGES)
+        r = sqlite3_wal_checkpoint_v2(db->handle, NULL, SQLITE_CHECKPOINT_RESTART, &log, &moved);
+    return r == SQLITE_OK || r == SQLITE_BUSY ? 0 : fail(db, "checkpoint", e);
 }
 
 int db_instance(struct db *db, char ret[33], struct err *e)

@@ -27,7 +27,8 @@ struct db {
     void **stmts;
     const struct db_query *queries;
     size_t n;
-    int txn; /* depth: 0 or 1 */
+    void *control[3]; /* BEGIN, COMMIT, ROLLBACK */
+    int txn;          /* depth: 0 or 1 */
 };
 
 #define DB_INIT                                                                                    \
@@ -62,8 +63,11 @@ int db_begin(struct db *db, struct err *e) _check_;
 int db_commit(struct db *db, struct err *e) _check_;
 void db_rollback(struct db *db);
 
-/* Copy the WAL into the database (blocks, calls fsync). Returns the WAL's pages before. */
-int db_checkpoint(struct db *db, int *ret_pages, struct err *e) _check_;
+/*
+ * Copy the WAL into the database, and let the next writer begin it anew. Blocks, calls fsync; most
+ * of it beside the writers, who wait only for the little that they added meanwhile.
+ */
+int db_checkpoint(struct db *db, struct err *e) _check_;
 
 /* Random identity of this database, made at its creation; at least 17 bytes. */
 int db_instance(struct db *db, char ret[33], struct err *e) _check_;

@@ -154,6 +154,18 @@ static int runner_is_down(struct err *e)
                    "start jobs-runner); then call again");
 }
 
+/* Ids sort by time and are never used again, also after the row is gone: a late answer to an old
+ * request must not meet a new one. 52 bits of microseconds, 11 of chance. */
+static int64_t new_id(void)
+{
+    uint16_t chance;
+    check(getrandom(&chance, sizeof chance, 0) == (ssize_t)sizeof chance);
+    struct timespec ts;
+    (void)clock_gettime(CLOCK_REALTIME, &ts);
+    uint64_t us = (uint64_t)ts.tv_sec * 1000000 + (uint64_t)ts.tv_nsec / 1000;
+    return (int64_t)((us << 11 | (chance & 0x7ff)) & INT64_MAX);
+}
+
 int runner_submit(struct runner *r, struct runner_request *q, const char *kind, const char *args,
                   int64_t wait_ms, struct err *e)
 {
@@ -164,12 +176,13 @@ int runner_submit(struct runner *r, struct runner_request *q, const char *kind, 
     q->run_id[0] = '\0';
     buf_clear(&q->result);
     buf_clear(&q->progress);
-    if (db_run(r->db, Q_REQUEST_ADD, e, "tttii", kind, args, r->reply_name, now, now + limit) < 0)
+    int64_t id = new_id();
+    if (db_run(r->db, Q_REQUEST_ADD, e, "itttii", id, kind, args, r->reply_name, now,
+               now + limit) < 0)
         return -1;
-    q->id = db_last_id(r->db);
+    q->id = id;
     q->deadline_us = clock_mono_us() + limit * 1000;
     if (!ring(r)) {
-        int64_t id = q->id;
         q->id = 0;
         if (db_run(r->db, Q_REQUEST_WITHDRAW, e, "i", id) < 0)
             return -1;

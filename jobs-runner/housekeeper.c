@@ -98,8 +98,7 @@ static void *work(void *arg)
         (void)poll(&p, 1, -1);
         uint64_t n;
         (void)!read(h->wake, &n, sizeof n);
-        int pages;
-        if (db_checkpoint(&db, &pages, &e) < 0)
+        if (db_checkpoint(&db, &e) < 0)
             log_err(LOG_LEVEL_WARN, "checkpoint", &e);
         empty_trash(h->r->cfg);
     }

@@ -50,6 +50,7 @@ static void clear(struct outbox *o)
     for (size_t i = 0; i < o->n_ends; i++) {
         free(o->ends[i].reason);
         free(o->ends[i].result);
+        free(o->ends[i].command);
     }
     for (size_t i = 0; i < o->n_answers; i++)
         free(o->answers[i].result);
@@ -96,6 +97,12 @@ void outbox_answer(struct outbox *o, int64_t request, const char *reply, bool ok
 static int write_end(struct runner *r, const struct outbox_run_end *x, struct err *e)
 {
     int64_t code = x->exit_code, sig = x->signal;
+    if (x->command)
+        return db_run(&r->db, Q_RUN_INSERT_ENDED, e, "ttittIIiitiiiii", x->id, x->sandbox,
+                      x->generation, x->command, x->status, code < 0 ? NULL : &code,
+                      sig ? &sig : NULL, (int64_t)x->oom_killed, x->left_running, x->reason,
+                      x->started_at, clock_real_ms(), x->duration_us, x->timeout_ms,
+                      (int64_t)x->log);
     return db_run(&r->db, Q_RUN_END, e, "tIIiitiiitt", x->status, code < 0 ? NULL : &code,
                   sig ? &sig : NULL, (int64_t)x->oom_killed, x->left_running, x->reason,
                   clock_real_ms(), x->duration_us, (int64_t)x->log, x->result, x->id);

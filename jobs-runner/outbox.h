@@ -23,6 +23,8 @@ struct outbox_run_end {
     bool log;
     char *result; /* heap or NULL; taken over */
     char sandbox[64];
+    char *command; /* heap: the run has no row yet and gets one now; NULL: its row is updated */
+    int64_t generation, started_at, timeout_ms; /* for that row */
     uint64_t link;   /* connection (link_serial) to the agent that may forget the run */
     uint32_t stream; /* its number there; 0: none */
 };

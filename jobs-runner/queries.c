@@ -5,11 +5,11 @@ const struct db_query runner_queries[Q_COUNT] = {
 [Q_REQUEST_QUEUED] = {"request_queued",
     "SELECT id, kind, args, reply, created_at, deadline FROM requests WHERE state = 0 ORDER BY id LIMIT 256"},
 [Q_REQUEST_TAKEN] = {"request_taken",
-    "SELECT id, kind, args, reply, created_at, deadline, run_id FROM requests WHERE state = 1 ORDER BY id"},
+    "SELECT id, kind, args, reply, created_at, deadline, run_id, boot FROM requests WHERE state = 1 ORDER BY id"},
 [Q_REQUEST_TAKE] = {"request_take",
-    "UPDATE requests SET state = 1 WHERE id = ?"},
-[Q_REQUEST_SET_RUN] = {"request_set_run",
-    "UPDATE requests SET run_id = ? WHERE id = ?"},
+    "UPDATE requests SET state = 1, run_id = ?, boot = ? WHERE id = ?"},
+[Q_REQUEST_SET_BOOT] = {"request_set_boot",
+    "UPDATE requests SET boot = ? WHERE id = ?"},
 [Q_REQUEST_ANSWER] = {"request_answer",
     "UPDATE requests SET state = 2, ok = ?, result = ? WHERE id = ?"},
 [Q_REQUEST_PROGRESS] = {"request_progress",
@@ -18,11 +18,15 @@ const struct db_query runner_queries[Q_COUNT] = {
     "DELETE FROM requests WHERE deadline < ? AND state <> 1"},
 [Q_RUN_INSERT] = {"run_insert",
     "INSERT INTO runs (id, sandbox, generation, boot, job, name, caller_id, command, status, started_at, timeout_ms)"
-    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'queued', ?, ?)"},
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'running', ?, ?)"},
 [Q_RUN_BEGIN] = {"run_begin",
     "UPDATE runs SET generation = ?, boot = ? WHERE id = ?"},
 [Q_RUN_JOB] = {"run_job",
-    "UPDATE runs SET job = 1, log = 1, status = 'running' WHERE id = ? AND ended_at IS NULL"},
+    "UPDATE runs SET job = 1, log = 1 WHERE id = ? AND ended_at IS NULL"},
+[Q_RUN_INSERT_ENDED] = {"run_insert_ended",
+    "INSERT INTO runs (id, sandbox, generation, job, command, status, exit_code, signal, oom_killed, left_running,"
+    " reason, started_at, ended_at, duration_us, timeout_ms, log)"
+    " VALUES (?, ?, ?, 0, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"},
 [Q_RUN_END] = {"run_end",
     "UPDATE runs SET status = ?, exit_code = ?, signal = ?, oom_killed = ?, left_running = ?, reason = ?,"
     " ended_at = ?, duration_us = ?, log = ?, result = ? WHERE id = ?"},

@@ -159,12 +159,13 @@ static int take_batch(struct runner *r, struct batch *b, struct err *e)
         return -1;
     for (size_t i = 0; i < b->n; i++) {
         struct request *q = b->q[i];
-        if (db_run(&r->db, Q_REQUEST_TAKE, e, "i", q->id) < 0) {
+        if (!b->e[i].kind && q->kind->prepare && q->kind->prepare(q, &b->e[i]) < 0)
+            check(b->e[i].kind);
+        if (db_run(&r->db, Q_REQUEST_TAKE, e, "tti", *q->run_id ? q->run_id : NULL,
+                   *q->boot ? q->boot : NULL, q->id) < 0) {
             db_rollback(&r->db);
             return -1;
         }
-        if (!b->e[i].kind && q->kind->prepare && q->kind->prepare(q, &b->e[i]) < 0)
-            check(b->e[i].kind);
     }
     return db_commit(&r->db, e);
 }
@@ -245,6 +246,7 @@ static int resume_taken(struct runner *r, struct err *e)
         struct err bad = ERR_INIT;
         struct request *q = read_row(r, Q_REQUEST_TAKEN, &bad);
         (void)snprintf(q->run_id, sizeof q->run_id, "%s", db_text(&r->db, Q_REQUEST_TAKEN, 6));
+        (void)snprintf(q->boot, sizeof q->boot, "%s", db_text(&r->db, Q_REQUEST_TAKEN, 7));
         if (bad.kind) {
             request_fail(q, &bad);
             continue;

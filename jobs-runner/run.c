@@ -81,6 +81,7 @@ static void drop(struct run *run)
         waiter_free(w);
     }
     (void)json_free(run->args);
+    free(run->command);
     capture_release(&run->out);
     capture_release(&run->err);
     buf_release(&run->pending);
@@ -95,6 +96,37 @@ struct sandbox *run_sandbox(struct run *run)
 
 /* ---- beginning ---- */
 
+/* The run takes over the request's arguments. */
+static struct run *from_request(struct request *q, const struct sandbox *sb)
+{
+    struct run *run = add(q->r, q->run_id, sb->name);
+    const char *command = json_get_string(q->args, "command", "");
+    size_t kept = text_utf8_trim(command, MIN(strlen(command), (size_t)COMMAND_KEPT));
+    run->command = xstrndup(command, kept);
+    memcpy(run->boot, q->boot, sizeof run->boot);
+    run->generation = sb->generation;
+    run->request = q->id;
+    run->keep_result = json_get(q->args, "run_id") != NULL;
+    run->started_at = clock_real_ms();
+    run->timeout_ms = json_get_int(q->args, "timeout_ms", 0);
+    run->args = TAKE_PTR(q->args);
+    return run;
+}
+
+static int record(struct run *run, struct err *e)
+{
+    const struct json *a = run->args;
+    if (db_run(&run->r->db, Q_RUN_INSERT, e, "ttititttii", run->id, run->sandbox, run->generation,
+               *run->boot ? run->boot : NULL, (int64_t)run->job,
+               json_get_string(a, "name", NULL), json_get_string(a, "run_id", NULL), run->command,
+               run->started_at, run->timeout_ms) < 0)
+        return -1;
+    run->recorded = true;
+    return 0;
+}
+
+static void load_log(struct run *run);
+
 int run_new(struct request *q, struct sandbox *sb, bool job, struct run **ret, struct err *e)
 {
     struct runner *r = q->r;
@@ -102,30 +134,31 @@ int run_new(struct request *q, struct sandbox *sb, bool job, struct run **ret, s
         err_set(e, ERR_LIMIT, "%zu commands are running, which is the limit", r->run_count);
         return err_fix(e, "busy", "wait for some to end, or end them with stop_job");
     }
-    char id[ULID_LEN + 1];
-    ulid_new(id);
-    const char *command = json_get_string(q->args, "command", "");
-    _cleanup_free_ char *kept = xstrndup(command, text_utf8_trim(command, MIN(strlen(command),
-                                                                (size_t)COMMAND_KEPT)));
-    const char *caller = json_get_string(q->args, "run_id", NULL);
-    int64_t now = clock_real_ms();
-    int64_t timeout = json_get_int(q->args, "timeout_ms", 0);
-    const char *boot = sb->state == SB_READY ? sb->boot : NULL;
-    if (db_run(&r->db, Q_RUN_INSERT, e, "ttititttii", id, sb->name, sb->generation, boot,
-               (int64_t)job, json_get_string(q->args, "name", NULL), caller, kept, now,
-               timeout) < 0 ||
-        db_run(&r->db, Q_REQUEST_SET_RUN, e, "ti", id, q->id) < 0)
-        return -1;
-    struct run *run = add(r, id, sb->name);
-    (void)snprintf(q->run_id, sizeof q->run_id, "%s", id);
-    (void)snprintf(run->boot, sizeof run->boot, "%s", boot ? boot : "");
+    ulid_new(q->run_id);
+    if (sb->state == SB_READY)
+        memcpy(q->boot, sb->boot, sizeof q->boot);
+    struct run *run = from_request(q, sb);
     run->job = job;
-    run->keep_result = caller != NULL;
-    run->started_at = now;
-    run->timeout_ms = timeout;
-    run->args = TAKE_PTR(q->args);
+    if ((job || run->keep_result) && record(run, e) < 0) {
+        q->run_id[0] = '\0';
+        q->args = TAKE_PTR(run->args);
+        drop(run);
+        return -1;
+    }
     *ret = run;
     return 0;
+}
+
+struct run *run_restore(struct request *q)
+{
+    struct sandbox *sb = sandbox_find(q->r, json_get_string(q->args, "sandbox", "default"));
+    if (!sb)
+        return NULL;
+    struct run *run = from_request(q, sb);
+    run->state = *run->boot ? RUN_SENT : RUN_QUEUED;
+    run->started_at = q->created_at;
+    load_log(run);
+    return run;
 }
 
 void run_discard(struct run *run)
@@ -137,8 +170,11 @@ static int record_boot(struct run *run, const struct sandbox *sb, struct err *e)
 {
     if (streq(run->boot, sb->boot))
         return 0;
-    (void)snprintf(run->boot, sizeof run->boot, "%s", sb->boot);
-    return db_run(&run->r->db, Q_RUN_BEGIN, e, "itt", sb->generation, sb->boot, run->id);
+    memcpy(run->boot, sb->boot, sizeof run->boot);
+    run->generation = sb->generation;
+    if (run->recorded)
+        return db_run(&run->r->db, Q_RUN_BEGIN, e, "itt", sb->generation, sb->boot, run->id);
+    return db_run(&run->r->db, Q_REQUEST_SET_BOOT, e, "ti", sb->boot, run->request);
 }
 
 static void send_to(struct run *run, struct sandbox *sb)
@@ -245,6 +281,16 @@ static void answer(struct run *run, struct run_waiter *w)
     waiter_free(w);
 }
 
+/* From now on it is known by its id alone. */
+static int become_job(struct run *run, struct err *e)
+{
+    run->job = true;
+    run_spill(run);
+    if (!run->recorded)
+        return record(run, e);
+    return db_run(&run->r->db, Q_RUN_JOB, e, "t", run->id);
+}
+
 static int on_wait_over(sd_event_source *s, uint64_t usec, void *arg)
 {
     (void)s;
@@ -252,12 +298,8 @@ static int on_wait_over(sd_event_source *s, uint64_t usec, void *arg)
     struct run_waiter *w = arg;
     struct run *run = w->run;
     struct err e = ERR_INIT;
-    if (w->what == WAIT_RESULT && !run->job) {
-        run->job = true;
-        run_spill(run);
-        if (db_run(&run->r->db, Q_RUN_JOB, &e, "t", run->id) < 0)
-            log_err(LOG_LEVEL_WARN, run->id, &e);
-    }
+    if (w->what == WAIT_RESULT && !run->job && become_job(run, &e) < 0)
+        log_err(LOG_LEVEL_WARN, run->id, &e);
     answer(run, w);
     return 0;
 }
@@ -326,7 +368,10 @@ void run_end(struct run *run, const char *status)
                                  .left_running = run->left_running,
                                  .reason = *run->reason ? xstrdup(run->reason) : NULL,
                                  .duration_us = run->duration_us, .log = run->log.fd >= 0,
-                                 .link = run->link, .stream = run->stream};
+                                 .command = run->recorded ? NULL : TAKE_PTR(run->command),
+                                 .generation = run->generation, .started_at = run->started_at,
+                                 .timeout_ms = run->timeout_ms, .link = run->link,
+                                 .stream = run->stream};
     memcpy(end.id, run->id, sizeof end.id);
     memcpy(end.sandbox, run->sandbox, sizeof end.sandbox);
     if (run->keep_result) {
@@ -461,6 +506,7 @@ static void load_row(struct runner *r)
     struct run *run = add(r, db_text(db, q, 0), db_text(db, q, 1));
     (void)snprintf(run->boot, sizeof run->boot, "%s", db_text(db, q, 3));
     run->state = *run->boot ? RUN_SENT : RUN_QUEUED;
+    run->recorded = true;
     run->job = db_int(db, q, 4) != 0;
     run->keep_result = !db_null(db, q, 5);
     run->started_at = db_int(db, q, 6);

@@ -57,8 +57,6 @@ static int known_caller_id(struct request *q, struct err *e)
     if (n > 0)
         (void)snprintf(q->run_id, sizeof q->run_id, "%s", db_text(db, Q_RUN_BY_CALLER, 0));
     db_done(db, Q_RUN_BY_CALLER);
-    if (n > 0 && db_run(db, Q_REQUEST_SET_RUN, e, "ti", q->run_id, q->id) < 0)
-        return -1;
     return n;
 }
 
@@ -127,10 +125,20 @@ static void answer_ended(struct request *q)
     buf_release(&out);
 }
 
+static bool has_row(struct request *q)
+{
+    struct err e = ERR_INIT;
+    int n = db_row(&q->r->db, Q_RUN_BY_ID, &e, "t", q->run_id);
+    db_done(&q->r->db, Q_RUN_BY_ID);
+    return n != 0;
+}
+
 /* Take up the run that is recorded for this request, whoever started it. */
 static void attach(struct request *q, enum run_wait what, int64_t wait_ms)
 {
     struct run *run = run_find(q->r, q->run_id);
+    if (!run && q->resumed && !has_row(q))
+        run = run_restore(q);
     if (!run) {
         answer_ended(q);
         return;

@@ -7,7 +7,7 @@ CREATE TABLE meta (
 
 -- What the responder asks of the runner. The row is the truth, the doorbell only wakes.
 CREATE TABLE requests (
-    id          INTEGER PRIMARY KEY AUTOINCREMENT,
+    id          INTEGER PRIMARY KEY,        -- the caller's: time, then chance; never used twice
     kind        TEXT NOT NULL,
     args        TEXT NOT NULL,              -- JSON object
     state       INTEGER NOT NULL DEFAULT 0, -- 0 queued, 1 taken, 2 answered
@@ -15,11 +15,11 @@ CREATE TABLE requests (
     created_at  INTEGER NOT NULL,
     deadline    INTEGER NOT NULL,           -- the caller waits no longer than this
     run_id      TEXT,                       -- set before the run that it starts is started
+    boot        TEXT,                       -- the agent's boot id, before that agent gets the run
     ok          INTEGER,                    -- answered: 1 result, 0 error
     result      TEXT,                       -- JSON object
     progress    TEXT                        -- JSON object, the newest one
 ) STRICT;
-CREATE INDEX requests_open ON requests (id) WHERE state < 2;
 
 CREATE TABLE sandboxes (
     name          TEXT PRIMARY KEY,
@@ -40,7 +40,8 @@ CREATE TABLE sandboxes (
     ttl_seconds   INTEGER
 ) STRICT, WITHOUT ROWID;
 
--- Every command that was run: exec, jobs, and with them the audit log.
+-- Every command that was run: exec, jobs, and with them the audit log. A plain exec gets its row
+-- when it ends or becomes a job; until then its request is the record.
 CREATE TABLE runs (
     id          TEXT PRIMARY KEY,           -- ULID: sorts by time
     sandbox     TEXT NOT NULL,
