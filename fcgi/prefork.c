@@ -191,21 +191,23 @@ static void grow(struct parent *p)
     p->grow = MIN(p->grow * 2, (size_t)GROW_MAX);
 }
 
-/* The youngest idle one goes; what woke up meanwhile finishes its request first. */
+/* A quarter of what is over the minimum goes; one that woke up meanwhile finishes first. */
 static void shrink(struct parent *p)
 {
+    size_t over = p->live - (size_t)p->s->workers_min;
+    size_t end = MAX(over / 4, (size_t)1);
     p->grow = 1;
     p->calm_since_us = clock_mono_us();
-    if (atomic_load(&p->board->idle) <= 1)
-        return;
-    for (size_t i = p->n; i-- > 0;) {
+    for (size_t i = p->n; i-- > 0 && end;) {
         struct place *place = &p->board->places[i];
         pid_t pid = atomic_load(&place->pid);
+        if (atomic_load(&p->board->idle) <= (int)end)
+            return;
         if (!pid || place->ending || atomic_load(&place->busy))
             continue;
         place->ending = true;
+        end--;
         (void)kill(pid, SIGTERM);
-        return;
     }
 }
 

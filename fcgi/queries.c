@@ -4,7 +4,7 @@
 const struct db_query queries[Q_COUNT] = {
     [Q_PING] = {"ping", "SELECT count(*) FROM meta"},
     [Q_REQUEST_ADD] = {"request_add",
-        "INSERT INTO requests(id, kind, args, reply, created_at, deadline) VALUES(?,?,?,?,?,?)"},
+        "INSERT OR IGNORE INTO requests(id, kind, args, reply, created_at, deadline) VALUES(?,?,?,?,?,?)"},
     [Q_REQUEST_READ] = {"request_read",
         "SELECT state, ok, result, progress, run_id FROM requests WHERE id=?"},
     [Q_REQUEST_DELETE] = {"request_delete", "DELETE FROM requests WHERE id=?"},

@@ -315,17 +315,16 @@ void exchange_cancel(struct exchange *x)
 
 bool op_take_progress(struct op *op, struct buf *out)
 {
-    struct buf *text = &op->call.request.progress;
+    const struct buf *text = &op->call.request.progress;
     _cleanup_json_ struct json *j = NULL;
     struct err e = ERR_INIT;
-    if (!op->waits || !op->call.progress || !text->len)
+    if (!op->waits || !op->call.progress || !op->call.request.progressed)
         return false;
+    op->call.request.progressed = false;
     int r = json_parse(text->p, text->len, &j, &e);
-    buf_clear(text);
     if (r < 0)
         return false;
-    double seconds = (double)json_get_int(j, "elapsed_ms", 0) / 1000;
-    op->progress = seconds > op->progress ? seconds : op->progress + 0.001;
+    op->progress_ms = MAX(json_get_int(j, "elapsed_ms", 0), op->progress_ms + 1);
     struct jw w = JW_INIT(out);
     jw_object(&w);
     jw_kstring(&w, "jsonrpc", "2.0");
@@ -334,7 +333,7 @@ bool op_take_progress(struct op *op, struct buf *out)
     jw_object(&w);
     jw_key(&w, "progressToken");
     jw_json(&w, json_get(op->meta, "progressToken"));
-    jw_kreal(&w, "progress", op->progress);
+    jw_kreal(&w, "progress", (double)op->progress_ms / 1000);
     jw_kstring(&w, "message", json_get_string(j, "message", NULL));
     jw_end_object(&w);
     jw_end_object(&w);

@@ -67,7 +67,7 @@ struct op {
     bool calling; /* `call` is in use */
     bool waits;   /* for the runner */
     bool dropped; /* cancelled: no answer any more */
-    double progress;
+    int64_t progress_ms; /* last one told */
 };
 
 struct exchange {

@@ -154,16 +154,37 @@ static int runner_is_down(struct err *e)
                    "start jobs-runner); then call again");
 }
 
-/* Ids sort by time and are never used again, also after the row is gone: a late answer to an old
- * request must not meet a new one. 52 bits of microseconds, 11 of chance. */
+/*
+ * Ids sort by time and are never used again, also after the row is gone: a late answer to an old
+ * request must not meet a new one. 64 us a step, 10 bits of chance; a JSON number holds them until
+ * the year 2044. Two callers may draw the same one: then the row is not added, and we draw again.
+ */
 static int64_t new_id(void)
 {
+    static const int64_t start_us = 1767225600000000; /* 2026-01-01 */
     uint16_t chance;
     check(getrandom(&chance, sizeof chance, 0) == (ssize_t)sizeof chance);
     struct timespec ts;
     (void)clock_gettime(CLOCK_REALTIME, &ts);
-    uint64_t us = (uint64_t)ts.tv_sec * 1000000 + (uint64_t)ts.tv_nsec / 1000;
-    return (int64_t)((us << 11 | (chance & 0x7ff)) & INT64_MAX);
+    int64_t us = (int64_t)ts.tv_sec * 1000000 + ts.tv_nsec / 1000;
+    return MAX(us - start_us, (int64_t)0) / 64 << 10 | (chance & 0x3ff);
+}
+
+static int add_row(struct runner *r, struct runner_request *q, const char *kind, const char *args,
+                   int64_t limit, struct err *e)
+{
+    int64_t now = clock_real_ms();
+    for (int tries = 0; tries < 8; tries++) {
+        int64_t id = new_id();
+        if (db_run(r->db, Q_REQUEST_ADD, e, "itttii", id, kind, args, r->reply_name, now,
+                   now + limit) < 0)
+            return -1;
+        if (db_changes(r->db)) {
+            q->id = id;
+            return 0;
+        }
+    }
+    return err_set(e, ERR_INTERNAL, "no free request id was found");
 }
 
 int runner_submit(struct runner *r, struct runner_request *q, const char *kind, const char *args,
@@ -171,18 +192,17 @@ int runner_submit(struct runner *r, struct runner_request *q, const char *kind, 
 {
     if (!runner_alive(r))
         return runner_is_down(e);
-    int64_t now = clock_real_ms(), limit = wait_ms + MARGIN_MS;
+    int64_t limit = wait_ms + MARGIN_MS;
     q->reply = REPLY_PENDING;
     q->run_id[0] = '\0';
     buf_clear(&q->result);
     buf_clear(&q->progress);
-    int64_t id = new_id();
-    if (db_run(r->db, Q_REQUEST_ADD, e, "itttii", id, kind, args, r->reply_name, now,
-               now + limit) < 0)
+    q->progressed = false;
+    if (add_row(r, q, kind, args, limit, e) < 0)
         return -1;
-    q->id = id;
     q->deadline_us = clock_mono_us() + limit * 1000;
     if (!ring(r)) {
+        int64_t id = q->id;
         q->id = 0;
         if (db_run(r->db, Q_REQUEST_WITHDRAW, e, "i", id) < 0)
             return -1;
@@ -200,13 +220,22 @@ static void copy_column(struct runner *r, int col, struct buf *out)
     buf_add(out, db_text(r->db, Q_REQUEST_READ, col), db_text_len(r->db, Q_REQUEST_READ, col));
 }
 
+/* The row is also read when nothing was rung: only what differs is news. */
+static void take_progress(struct runner *r, struct runner_request *q)
+{
+    if (streq(db_text(r->db, Q_REQUEST_READ, 3), q->progress.p))
+        return;
+    copy_column(r, 3, &q->progress);
+    q->progressed = true;
+}
+
 static void take_row(struct runner *r, struct runner_request *q)
 {
     if (!db_null(r->db, Q_REQUEST_READ, 4))
         (void)snprintf(q->run_id, sizeof q->run_id, "%s", db_text(r->db, Q_REQUEST_READ, 4));
     if (db_int(r->db, Q_REQUEST_READ, 0) != 2) {
         if (!db_null(r->db, Q_REQUEST_READ, 3))
-            copy_column(r, 3, &q->progress);
+            take_progress(r, q);
         return;
     }
     copy_column(r, 2, &q->result);
