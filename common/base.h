@@ -32,15 +32,15 @@
 #include <time.h>
 #include <unistd.h>
 
-#define _cleanup_(f)    __attribute__((cleanup(f)))
-#define _printf_(a, b)  __attribute__((format(printf, a, b)))
-#define _check_         __attribute__((warn_unused_result))
-#define _unused_        __attribute__((unused))
-#define _noreturn_      __attribute__((noreturn))
+#define _cleanup_(f)   __attribute__((cleanup(f)))
+#define _printf_(a, b) __attribute__((format(printf, a, b)))
+#define _check_        __attribute__((warn_unused_result))
+#define _unused_       __attribute__((unused))
+#define _noreturn_     __attribute__((noreturn))
 
-#define ARRAY_LEN(a)    (sizeof(a) / sizeof((a)[0]))
-#define MIN(a, b)       ((a) < (b) ? (a) : (b))
-#define MAX(a, b)       ((a) > (b) ? (a) : (b))
+#define ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
+#define MIN(a, b)    ((a) < (b) ? (a) : (b))
+#define MAX(a, b)    ((a) > (b) ? (a) : (b))
 
 #define TAKE_PTR(p)                                                                                \
     __extension__({                                                                                \

@@ -1,4 +1,5 @@
-/* clock.h - the two clocks. Deadlines and idle times use the monotonic one, records the real one. */
+/* clock.h - the two clocks. Deadlines and idle times use the monotonic one, records the real one.
+ */
 #ifndef SMCP_CLOCK_H
 #define SMCP_CLOCK_H
 

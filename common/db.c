@@ -128,8 +128,18 @@ static int prepare_all(struct db *db, struct err *e)
     return 0;
 }
 
+/* Before the first connection of the process: no counters that every allocation would lock for. */
+static void configure_once(void)
+{
+    static bool done;
+    if (!done)
+        (void)sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0);
+    done = true;
+}
+
 static int open_handle(struct db *db, const char *path, struct err *e)
 {
+    configure_once();
     static const char setup[] =
         "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA foreign_keys=ON;"
         "PRAGMA trusted_schema=OFF; PRAGMA wal_autocheckpoint=0; PRAGMA cache_size=-1024;"

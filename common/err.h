@@ -24,7 +24,7 @@ enum err_kind {
     ERR_TIMEOUT,     /* took too long */
     ERR_UNAVAILABLE, /* a part of the system is down */
     ERR_CANCELED,
-    ERR_INTERNAL,    /* our own fault */
+    ERR_INTERNAL, /* our own fault */
     ERR_KIND_COUNT
 };
 

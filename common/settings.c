@@ -357,8 +357,9 @@ void settings_print(const struct settings *s, struct buf *out)
 
 void settings_env_example(struct buf *out)
 {
-    buf_adds(out, "# Settings of sandbox-mcp. Copy to .env and change what you need; a line that is\n"
-                  "# commented out shows the default. Generated: sandbox-mcp --env-example\n");
+    buf_adds(out,
+             "# Settings of sandbox-mcp. Copy to .env and change what you need; a line that is\n"
+             "# commented out shows the default. Generated: sandbox-mcp --env-example\n");
     for (size_t i = 0; i < ARRAY_LEN(table); i++) {
         if (table[i].group)
             buf_addf(out, "\n# == %s ==\n", table[i].group);

@@ -29,21 +29,21 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define WIRE_VERSION 1
-#define WIRE_HEADER 12
-#define WIRE_MAX_PAYLOAD 65536u          /* bytes, without the header */
-#define WIRE_MAX_MESSAGE (4u << 20)      /* bytes, all parts of a split message */
-#define WIRE_WINDOW (256u << 10)         /* bytes of output a run may have unacknowledged */
-#define WIRE_STDIN_WINDOW (64u << 10)    /* bytes of stdin in flight to a WIRE_STDIN_PIPE run */
-#define WIRE_RUN_ID_MAX 64               /* bytes of a run id */
-#define WIRE_RUN_ENV "SMCP_RUN_ID"       /* variable that marks every process of a run */
-#define WIRE_DIR "/run/sandbox-mcp"      /* in the sandbox: the shared socket directory */
-#define WIRE_SOCKET "agent.sock"         /* the socket's name in that directory */
-#define WIRE_AGENT_PATH "/usr/local/sbin/sandbox-agent" /* where the agent is mounted */
+#define WIRE_VERSION      1
+#define WIRE_HEADER       12
+#define WIRE_MAX_PAYLOAD  65536u             /* bytes, without the header */
+#define WIRE_MAX_MESSAGE  (4u << 20)         /* bytes, all parts of a split message */
+#define WIRE_WINDOW       (256u << 10)       /* bytes of output a run may have unacknowledged */
+#define WIRE_STDIN_WINDOW (64u << 10)        /* bytes of stdin in flight to a WIRE_STDIN_PIPE run */
+#define WIRE_RUN_ID_MAX   64                 /* bytes of a run id */
+#define WIRE_RUN_ENV      "SMCP_RUN_ID"      /* variable that marks every process of a run */
+#define WIRE_DIR          "/run/sandbox-mcp" /* in the sandbox: the shared socket directory */
+#define WIRE_SOCKET       "agent.sock"       /* the socket's name in that directory */
+#define WIRE_AGENT_PATH   "/usr/local/sbin/sandbox-agent" /* where the agent is mounted */
 
 /* Flags */
-#define WIRE_F_MORE 0x01   /* the message goes on in the next frame of this stream */
-#define WIRE_F_EOF 0x02    /* WIRE_STDIN, WIRE_FILE_DATA: this was the last byte */
+#define WIRE_F_MORE   0x01 /* the message goes on in the next frame of this stream */
+#define WIRE_F_EOF    0x02 /* WIRE_STDIN, WIRE_FILE_DATA: this was the last byte */
 #define WIRE_F_STDERR 0x04 /* WIRE_OUTPUT: these bytes came from stderr */
 
 enum wire_type {
@@ -66,13 +66,13 @@ enum wire_type {
     /* agent -> runner */
     WIRE_HELLO_ACK = 64, /* fields VERSION, BOOT_ID, NEXT_STREAM, and per live or uncollected run
                             one RUN_STATE */
-    WIRE_STARTED,    /* fields PID: the command's process exists */
-    WIRE_OUTPUT,     /* u64 offset, then bytes; WIRE_F_STDERR */
-    WIRE_STDIN_ACK,  /* u64: bytes of stdin taken by the command's pipe so far */
-    WIRE_EXIT,       /* fields EXIT_CODE or SIGNAL, TIMED_OUT, OOM, LEFT, OFFSET (all output bytes),
-                        DURATION_US, STOPPED */
-    WIRE_FAILED,     /* the operation on this stream did not happen; fields ERRNO, TEXT, and for a
-                        run at its process limit PIDS_NOW, PIDS_MAX */
+    WIRE_STARTED,        /* fields PID: the command's process exists */
+    WIRE_OUTPUT,         /* u64 offset, then bytes; WIRE_F_STDERR */
+    WIRE_STDIN_ACK,      /* u64: bytes of stdin taken by the command's pipe so far */
+    WIRE_EXIT,   /* fields EXIT_CODE or SIGNAL, TIMED_OUT, OOM, LEFT, OFFSET (all output bytes),
+                    DURATION_US, STOPPED */
+    WIRE_FAILED, /* the operation on this stream did not happen; fields ERRNO, TEXT, and for a
+                    run at its process limit PIDS_NOW, PIDS_MAX */
     WIRE_PONG,
     WIRE_FILE_STAT,  /* answer to FILE_READ before the bytes, and to FILE_WRITE as its only answer:
                         fields FTYPE, SIZE, MODE, MTIME_NS, PATH (resolved) */
@@ -90,30 +90,30 @@ enum wire_tag {
                        SIZE (bytes produced so far), RUNNING, STDIN_OFFSET */
     WT_RUN_ID,
     WT_STREAM,
-    WT_COMMAND,     /* bytes for `sh -c` */
-    WT_ARG,         /* one argv element; repeated; instead of COMMAND */
+    WT_COMMAND, /* bytes for `sh -c` */
+    WT_ARG,     /* one argv element; repeated; instead of COMMAND */
     WT_CWD,
-    WT_ENV,         /* "NAME=value"; repeated */
-    WT_STDIN_MODE,  /* enum wire_stdin */
-    WT_TIMEOUT_MS,  /* 0: none */
-    WT_GRACE_MS,    /* between the gentle signal and SIGKILL */
+    WT_ENV,        /* "NAME=value"; repeated */
+    WT_STDIN_MODE, /* enum wire_stdin */
+    WT_TIMEOUT_MS, /* 0: none */
+    WT_GRACE_MS,   /* between the gentle signal and SIGKILL */
     WT_PTY,
     WT_ROWS,
     WT_COLS,
-    WT_SESSION,     /* name of a resident shell; reserved */
+    WT_SESSION, /* name of a resident shell; reserved */
     WT_SIGNAL,
-    WT_TREE,        /* 1: the whole tree of the run, then SIGKILL after GRACE_MS; 0: one signal to
-                       the process group */
+    WT_TREE, /* 1: the whole tree of the run, then SIGKILL after GRACE_MS; 0: one signal to
+                the process group */
     WT_PID,
     WT_OFFSET,
     WT_EXIT_CODE,
     WT_TIMED_OUT,
     WT_OOM,
-    WT_LEFT,        /* processes of the run that are still alive */
+    WT_LEFT, /* processes of the run that are still alive */
     WT_DURATION_US,
-    WT_STOPPED,     /* ended after a WIRE_SIGNAL with TREE */
-    WT_ERRNO,       /* Linux errno number */
-    WT_TEXT,        /* what failed, one line */
+    WT_STOPPED, /* ended after a WIRE_SIGNAL with TREE */
+    WT_ERRNO,   /* Linux errno number */
+    WT_TEXT,    /* what failed, one line */
     WT_PIDS_NOW,
     WT_PIDS_MAX,
     WT_RUNNING,
@@ -122,13 +122,13 @@ enum wire_tag {
     WT_SIZE,
     WT_MODE,
     WT_APPEND,
-    WT_PARENTS,     /* create missing parent directories */
+    WT_PARENTS, /* create missing parent directories */
     WT_RECURSIVE,
     WT_CURSOR,
-    WT_NAME,        /* relative to the listed directory */
-    WT_FTYPE,       /* 'f' file, 'd' directory, 'l' link, 'p' fifo, 's' socket, 'c' 'b' device */
+    WT_NAME,  /* relative to the listed directory */
+    WT_FTYPE, /* 'f' file, 'd' directory, 'l' link, 'p' fifo, 's' socket, 'c' 'b' device */
     WT_MTIME_NS,
-    WT_TARGET       /* of a symbolic link */
+    WT_TARGET /* of a symbolic link */
 };
 
 enum wire_stdin {

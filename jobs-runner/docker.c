@@ -63,8 +63,8 @@ static void no_answer(struct err *e, const struct docker_call *c, const char *wh
 
 static void finish(struct docker_call *c, long status, const struct err *e)
 {
-    struct docker_reply reply = {.status = status, .body = c->answer.p, .len = c->answer.len,
-                                 .e = e};
+    struct docker_reply reply = {
+        .status = status, .body = c->answer.p, .len = c->answer.len, .e = e};
     c->done(c->arg, &reply);
     call_free(c);
 }

@@ -25,7 +25,8 @@ void housekeeper_wake(struct housekeeper *h);
  */
 int housekeeper_discard(struct runner *r, const char *name, struct err *e) _check_;
 
-/* Delete everything in this directory (its trash), without recursion and without following links. */
+/* Delete everything in this directory (its trash), without recursion and without following links.
+ */
 void trash_empty(int dir);
 
 #endif

@@ -103,8 +103,8 @@ static void watch_out(struct link *l, bool want)
 static void write_queued(struct link *l)
 {
     while (l->out_at < l->out.len && !l->broken) {
-        ssize_t n = send(l->fd, l->out.p + l->out_at, l->out.len - l->out_at,
-                         MSG_NOSIGNAL | MSG_DONTWAIT);
+        ssize_t n =
+            send(l->fd, l->out.p + l->out_at, l->out.len - l->out_at, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0 && errno != EAGAIN)
@@ -335,6 +335,12 @@ int link_open(struct runner *r, const char *socket_dir, pid_t init, const struct
     _cleanup_close_ int fd = -1;
     if (connect_beneath(socket_dir, &fd, e) < 0 || check_peer(fd, init, e) < 0)
         return -1;
+    return link_begin(r, TAKE_FD(fd), ev, ret, e);
+}
+
+int link_begin(struct runner *r, int fd, const struct link_events *ev, struct link **ret,
+               struct err *e)
+{
     struct link *l = xcalloc(1, sizeof *l);
     l->r = r;
     l->ev = *ev;
@@ -343,7 +349,7 @@ int link_open(struct runner *r, const char *socket_dir, pid_t init, const struct
     buf_init(&l->in, WIRE_HEADER + WIRE_MAX_PAYLOAD);
     buf_init(&l->join, WIRE_MAX_MESSAGE);
     buf_init(&l->out, LINK_MAX_QUEUE);
-    l->fd = TAKE_FD(fd);
+    l->fd = fd;
     int n = sd_event_add_io(r->loop, &l->io, l->fd, EPOLLIN, on_io, l);
     if (n < 0) {
         errno = -n;

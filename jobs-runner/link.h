@@ -34,6 +34,10 @@ struct link_events {
  */
 int link_open(struct runner *r, const char *socket_dir, pid_t init, const struct link_events *ev,
               struct link **ret, struct err *e) _check_;
+
+/* The same over a connected, non-blocking socket, which the link takes over. */
+int link_begin(struct runner *r, int fd, const struct link_events *ev, struct link **ret,
+               struct err *e) _check_;
 struct link *link_close(struct link *l); /* NULL is fine; streams are dropped without a call */
 
 uint64_t link_serial(const struct link *l); /* never the same for two links */

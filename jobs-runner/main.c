@@ -116,8 +116,7 @@ static int start(struct runner *r, struct err *e)
     if (sd_event_new(&r->loop) < 0)
         return err_set(e, ERR_INTERNAL, "cannot make the event loop");
     (void)sd_event_set_watchdog(r->loop, true);
-    if (watch_signals(r, e) < 0 ||
-        db_open(&r->db, cfg->state_db, runner_queries, Q_COUNT, e) < 0 ||
+    if (watch_signals(r, e) < 0 || db_open(&r->db, cfg->state_db, runner_queries, Q_COUNT, e) < 0 ||
         db_instance(&r->db, r->instance, e) < 0 || housekeeper_new(r, &r->housekeeper, e) < 0 ||
         docker_new(r, &r->docker, e) < 0 || outbox_new(r, &r->outbox, e) < 0)
         return -1;
@@ -170,8 +169,10 @@ struct options {
 static int read_options(int argc, char **argv, struct options *o)
 {
     static const struct option table[] = {
-        {"env-file", required_argument, NULL, 'e'}, {"check-config", no_argument, NULL, 'c'},
-        {"version", no_argument, NULL, 'v'},        {"help", no_argument, NULL, 'h'},
+        {"env-file", required_argument, NULL, 'e'},
+        {"check-config", no_argument, NULL, 'c'},
+        {"version", no_argument, NULL, 'v'},
+        {"help", no_argument, NULL, 'h'},
         {NULL, 0, NULL, 0},
     };
     int c;

@@ -19,9 +19,9 @@
 #include <sys/epoll.h>
 
 enum after_crash {
-    AGAIN, /* may be done twice */
+    AGAIN,  /* may be done twice */
     ATTACH, /* its run is recorded: take that up */
-    REFUSE /* must not be done twice, and nobody knows whether it was */
+    REFUSE  /* must not be done twice, and nobody knows whether it was */
 };
 
 struct request_kind {
@@ -227,8 +227,9 @@ static void resume(struct request *q)
     bool recorded = *q->run_id != '\0';
     if (q->kind->after_crash == REFUSE || (q->kind->after_crash == ATTACH && !recorded)) {
         err_set(&e, ERR_UNAVAILABLE, "the runner was restarted while it worked on this");
-        err_fix(&e, "runner_restarted", "look whether it was done (list_files, list_sandboxes), "
-                                        "then call again");
+        err_fix(&e, "runner_restarted",
+                "look whether it was done (list_files, list_sandboxes), "
+                "then call again");
         request_fail(q, &e);
         return;
     }

@@ -18,11 +18,11 @@ struct request {
     const struct request_kind *kind;
     struct json *args;
     char reply[64];
-    char run_id[32]; /* "" until it is decided which run it starts or follows */
-    char boot[33];   /* of the agent that the run is going to, "" when not known yet */
+    char run_id[32];              /* "" until it is decided which run it starts or follows */
+    char boot[33];                /* of the agent that the run is going to, "" when not known yet */
     int64_t created_at, deadline; /* real ms */
-    bool resumed; /* taken up again after a crash */
-    void *state;  /* belongs to the kind's handler */
+    bool resumed;                 /* taken up again after a crash */
+    void *state;                  /* belongs to the kind's handler */
 };
 
 /* Open the doorbell, take up what a crash left, and listen. */

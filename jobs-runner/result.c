@@ -49,8 +49,9 @@ static void ending(const struct run *run, struct jw *w, struct buf *notes)
     if (run->signal)
         jw_kstring(w, "signal", signal_name(run->signal, name));
     if (run->timed_out)
-        note(notes, "The time limit of %" PRId64 " s was reached and every process of the command "
-                    "was killed; pass a larger timeout, or use run_background.",
+        note(notes,
+             "The time limit of %" PRId64 " s was reached and every process of the command "
+             "was killed; pass a larger timeout, or use run_background.",
              run->timeout_ms / 1000);
     if (run->oom_killed) {
         jw_kbool(w, "oom_killed", true);
@@ -59,8 +60,9 @@ static void ending(const struct run *run, struct jw *w, struct buf *notes)
     }
     if (run->left_running) {
         jw_kint(w, "left_running", run->left_running);
-        note(notes, "%" PRId64 " background process%s of this command %s still running; later "
-                    "output of %s is not kept (redirect it to a file).",
+        note(notes,
+             "%" PRId64 " background process%s of this command %s still running; later "
+             "output of %s is not kept (redirect it to a file).",
              run->left_running, run->left_running == 1 ? "" : "es",
              run->left_running == 1 ? "is" : "are", run->left_running == 1 ? "it" : "them");
     }
@@ -80,19 +82,21 @@ static void running_notes(const struct run *run, struct buf *notes)
 {
     if (run->state == RUN_QUEUED)
         note(notes, "The sandbox is still being prepared; the command starts when it is ready.");
-    note(notes, "The command goes on as job %s: get_job shows its output and end, stop_job ends "
-                "it. Do not start it again.",
+    note(notes,
+         "The command goes on as job %s: get_job shows its output and end, stop_job ends "
+         "it. Do not start it again.",
          run->id);
 }
 
-static void log_notes(const struct run *run, uint64_t dropped, enum text_encoding enc,
-                      struct jw *w, struct buf *notes)
+static void log_notes(const struct run *run, uint64_t dropped, enum text_encoding enc, struct jw *w,
+                      struct buf *notes)
 {
     if (dropped) {
         jw_kbool(w, "truncated", true);
         jw_kint(w, "dropped_bytes", (int64_t)dropped);
-        note(notes, "The middle of the output was left out; get_job with job_id %s and offset "
-                    "reads all that was kept.",
+        note(notes,
+             "The middle of the output was left out; get_job with job_id %s and offset "
+             "reads all that was kept.",
              run->id);
     }
     if (enc != TEXT_UTF8)

@@ -117,9 +117,9 @@ static int record(struct run *run, struct err *e)
 {
     const struct json *a = run->args;
     if (db_run(&run->r->db, Q_RUN_INSERT, e, "ttititttii", run->id, run->sandbox, run->generation,
-               *run->boot ? run->boot : NULL, (int64_t)run->job,
-               json_get_string(a, "name", NULL), json_get_string(a, "run_id", NULL), run->command,
-               run->started_at, run->timeout_ms) < 0)
+               *run->boot ? run->boot : NULL, (int64_t)run->job, json_get_string(a, "name", NULL),
+               json_get_string(a, "run_id", NULL), run->command, run->started_at,
+               run->timeout_ms) < 0)
         return -1;
     run->recorded = true;
     return 0;
@@ -261,8 +261,9 @@ static void status_result(const struct run *run, const struct run_waiter *w, str
         jw_kbool(&jw, "stopped", run->status && streq(run->status, "stopped"));
     jw_kstring(&jw, "status", run->status ? run->status : "running");
     if (!run->status && w->what == WAIT_STOP)
-        jw_kstring(&jw, "note", "The signal was sent; the job still runs. get_job shows how it "
-                                "goes on; signal KILL ends it for certain.");
+        jw_kstring(&jw, "note",
+                   "The signal was sent; the job still runs. get_job shows how it "
+                   "goes on; signal KILL ends it for certain.");
     jw_end_object(&jw);
 }
 
@@ -349,10 +350,14 @@ static void detach(struct run *run)
     struct sandbox *sb = run_sandbox(run);
     if (run->want && sb)
         sandbox_unneed(sb, TAKE_PTR(run->want));
-    if (run->state == RUN_SENT && sb)
+    if (!sb)
+        return;
+    if (run->state == RUN_SENT)
         sandbox_heard(sb);
-    if (sb)
-        sb->used_us = clock_mono_us();
+    sb->used_us = clock_mono_us();
+    /* Whatever the agent still sends for it finds nobody. */
+    if (run->stream && sb->link && link_serial(sb->link) == run->link)
+        link_stream_drop(sb->link, run->stream);
 }
 
 void run_end(struct run *run, const char *status)
@@ -363,14 +368,19 @@ void run_end(struct run *run, const char *status)
         run_spill(run);
     if (!run->duration_us)
         run->duration_us = clock_mono_us() - run->started_us;
-    struct outbox_run_end end = {.status = status, .exit_code = run->exit_code,
-                                 .signal = run->signal, .oom_killed = run->oom_killed,
+    struct outbox_run_end end = {.status = status,
+                                 .exit_code = run->exit_code,
+                                 .signal = run->signal,
+                                 .oom_killed = run->oom_killed,
                                  .left_running = run->left_running,
                                  .reason = *run->reason ? xstrdup(run->reason) : NULL,
-                                 .duration_us = run->duration_us, .log = run->log.fd >= 0,
+                                 .duration_us = run->duration_us,
+                                 .log = run->log.fd >= 0,
                                  .command = run->recorded ? NULL : TAKE_PTR(run->command),
-                                 .generation = run->generation, .started_at = run->started_at,
-                                 .timeout_ms = run->timeout_ms, .link = run->link,
+                                 .generation = run->generation,
+                                 .started_at = run->started_at,
+                                 .timeout_ms = run->timeout_ms,
+                                 .link = run->link,
                                  .stream = run->stream};
     memcpy(end.id, run->id, sizeof end.id);
     memcpy(end.sandbox, run->sandbox, sizeof end.sandbox);

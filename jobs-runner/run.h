@@ -43,12 +43,12 @@ struct run {
     char boot[33]; /* of the agent that it was sent to */
     enum run_state state;
     bool job;
-    bool recorded;     /* it has a row in `runs`; else the request is its record */
-    bool keep_result;  /* the caller chose an id: the whole result is stored */
-    int64_t request;   /* id of the request that started it */
+    bool recorded;      /* it has a row in `runs`; else the request is its record */
+    bool keep_result;   /* the caller chose an id: the whole result is stored */
+    int64_t request;    /* id of the request that started it */
     int64_t generation; /* of the sandbox */
-    char *command;     /* what the history keeps of it */
-    struct json *args; /* until the agent has started it */
+    char *command;      /* what the history keeps of it */
+    struct json *args;  /* until the agent has started it */
     struct run_waiter *waiters;
     struct sandbox_want *want;
     uint64_t link;   /* serial of the link that `stream` belongs to */
@@ -95,13 +95,13 @@ size_t runs_count_in(struct runner *r, const char *sandbox);
  * A new one, not yet started. What its request does not record is recorded here, inside the
  * transaction that takes the request: a job, and a run whose id the caller chose.
  */
-int run_new(struct request *q, struct sandbox *sb, bool job, struct run **ret, struct err *e)
-    _check_;
+int run_new(struct request *q, struct sandbox *sb, bool job, struct run **ret,
+            struct err *e) _check_;
 void run_begin(struct run *run, bool created);
 
 /* The same after a crash, from its request alone (which has run_id and boot). */
 struct run *run_restore(struct request *q);
-void run_discard(struct run *run); /* its record was not committed */
+void run_discard(struct run *run);                     /* its record was not committed */
 void run_abandon(struct run *run, const char *reason); /* ends as lost */
 
 void run_wait(struct run *run, struct request *q, enum run_wait what, int64_t wait_ms);

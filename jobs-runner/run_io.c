@@ -241,13 +241,15 @@ static void on_started(struct run *run, const struct wire_header *h, const unsig
     run_answer_started(run);
 }
 
-static void on_output(struct run *run, const struct wire_header *h, const unsigned char *p, size_t n)
+static void on_output(struct run *run, const struct wire_header *h, const unsigned char *p,
+                      size_t n)
 {
     if (n >= 8)
         take_output(run, h->flags & WIRE_F_STDERR, wire_u64_get(p), (const char *)p + 8, n - 8);
 }
 
-static void on_failed(struct run *run, const struct wire_header *h, const unsigned char *p, size_t n)
+static void on_failed(struct run *run, const struct wire_header *h, const unsigned char *p,
+                      size_t n)
 {
     (void)h;
     struct wire_field f;
@@ -269,8 +271,9 @@ static void on_failed(struct run *run, const struct wire_header *h, const unsign
     }
     if (number_of_error == EAGAIN && max) {
         err_set(&e, ERR_LIMIT, "pids limit %" PRIu64 " reached (%" PRIu64 " in use)", max, now);
-        err_fix(&e, "pids_limit", "end what runs with stop_job (or destroy_sandbox), then call "
-                                  "again");
+        err_fix(&e, "pids_limit",
+                "end what runs with stop_job (or destroy_sandbox), then call "
+                "again");
     } else {
         err_set(&e, ERR_INVALID, "the command could not be started: %s", why.p);
         err_fix(&e, "not_started", "correct workdir or command and call again");

@@ -5,16 +5,17 @@
 #include "jobs-runner/run.h"
 #include "jobs-runner/run_requests.h"
 
-#define JOB_START_WAIT_MS  20000 /* run_background answers then, also while an image is pulled */
-#define STOP_WAIT_MS       6000
-#define STOP_GRACE_MS      2000
-#define CANCEL_GRACE_MS    1000
+#define JOB_START_WAIT_MS 20000 /* run_background answers then, also while an image is pulled */
+#define STOP_WAIT_MS      6000
+#define STOP_GRACE_MS     2000
+#define CANCEL_GRACE_MS   1000
 
 static int bad_name(const char *name, struct err *e)
 {
     err_set(e, ERR_INVALID, "sandbox: '%.80s' is not a valid name", name);
-    return err_fix(e, "invalid_argument", "use 1 to 63 letters, digits, '_', '.' or '-', the first "
-                                          "a letter or digit");
+    return err_fix(e, "invalid_argument",
+                   "use 1 to 63 letters, digits, '_', '.' or '-', the first "
+                   "a letter or digit");
 }
 
 /* The sandbox that a command runs in; made when it is missing. */
@@ -66,7 +67,8 @@ static int check_command(struct request *q, struct err *e)
     if (command[strspn(command, " \t\r\n")])
         return 0;
     err_set(e, ERR_INVALID, "command is empty");
-    return err_fix(e, "invalid_argument", "pass the shell command to run, e.g. {\"command\":\"ls\"}");
+    return err_fix(e, "invalid_argument",
+                   "pass the shell command to run, e.g. {\"command\":\"ls\"}");
 }
 
 static int prepare(struct request *q, bool job, struct err *e)
@@ -206,8 +208,10 @@ static struct run *live_run(struct request *q, bool stop)
     }
     if (n == 0) {
         err_set(&e, ERR_NOTFOUND, "job_id: there is no job '%.60s'", id);
-        err_fix(&e, "not_found", "use the job_id that run_background or exec returned; records of "
-                                 "ended jobs are kept for %" PRId64 " s", q->r->cfg->job_log_retention);
+        err_fix(&e, "not_found",
+                "use the job_id that run_background or exec returned; records of "
+                "ended jobs are kept for %" PRId64 " s",
+                q->r->cfg->job_log_retention);
     }
     request_fail(q, &e);
     return NULL;
@@ -226,10 +230,14 @@ static const struct {
     bool tree;
     int64_t grace_ms;
 } signals[] = {
-    {"TERM", SIGTERM, true, STOP_GRACE_MS}, {"KILL", SIGKILL, true, 0},
-    {"INT", SIGINT, false, 0},              {"HUP", SIGHUP, false, 0},
-    {"QUIT", SIGQUIT, false, 0},            {"USR1", SIGUSR1, false, 0},
-    {"USR2", SIGUSR2, false, 0},            {"STOP", SIGSTOP, false, 0},
+    {"TERM", SIGTERM, true, STOP_GRACE_MS},
+    {"KILL", SIGKILL, true, 0},
+    {"INT", SIGINT, false, 0},
+    {"HUP", SIGHUP, false, 0},
+    {"QUIT", SIGQUIT, false, 0},
+    {"USR1", SIGUSR1, false, 0},
+    {"USR2", SIGUSR2, false, 0},
+    {"STOP", SIGSTOP, false, 0},
     {"CONT", SIGCONT, false, 0},
 };
 

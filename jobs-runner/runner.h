@@ -29,7 +29,7 @@ struct runner {
     struct docker *docker;
     struct housekeeper *housekeeper;
     struct outbox *outbox;
-    char instance[33];  /* identity of the database: containers carry it as a label */
+    char instance[33]; /* identity of the database: containers carry it as a label */
     char agent[PATH_MAX];
     struct sandbox *sandboxes; /* list */
     void *sandbox_index;       /* tsearch tree by name */
@@ -45,8 +45,8 @@ struct runner {
 };
 
 /* Timer helpers: `after_us` from now, once. The source belongs to the caller. */
-int timer_after(struct runner *r, sd_event_source **s, int64_t after_us,
-                sd_event_time_handler_t cb, void *arg);
+int timer_after(struct runner *r, sd_event_source **s, int64_t after_us, sd_event_time_handler_t cb,
+                void *arg);
 void timer_off(sd_event_source **s);
 
 #endif

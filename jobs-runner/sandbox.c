@@ -84,9 +84,12 @@ int sandbox_new(struct runner *r, const char *name, const struct sandbox_spec *s
     }
     int64_t now = clock_real_ms();
     int64_t expires = spec->ttl_seconds ? now + spec->ttl_seconds * 1000 : 0;
-    if (db_run(&r->db, Q_SANDBOX_INSERT, e, "ttdiittt" "iiII", name, spec->image, spec->cpus,
-               spec->memory, spec->pids, spec->network, spec->runtime, spec->env, now, now,
-               expires ? &expires : NULL, spec->ttl_seconds ? &spec->ttl_seconds : NULL) < 0)
+    if (db_run(&r->db, Q_SANDBOX_INSERT, e,
+               "ttdiittt"
+               "iiII",
+               name, spec->image, spec->cpus, spec->memory, spec->pids, spec->network,
+               spec->runtime, spec->env, now, now, expires ? &expires : NULL,
+               spec->ttl_seconds ? &spec->ttl_seconds : NULL) < 0)
         return -1;
     struct sandbox *sb = add(r, name);
     sb->spec = *spec;
@@ -180,8 +183,9 @@ static void act_missing(struct sandbox *sb, const struct err *e)
     sandbox_disconnect(sb);
     runs_lost(sb, "its container was removed");
     if (*sb->container)
-        sandbox_set_heal(sb, HEAL_RECREATED, "the container had been removed; this is a new one "
-                                             "with the same workspace");
+        sandbox_set_heal(sb, HEAL_RECREATED,
+                         "the container had been removed; this is a new one "
+                         "with the same workspace");
     sb->container[0] = '\0';
     if (sb->wants)
         sandbox_create(sb);
@@ -506,7 +510,6 @@ void sandbox_forget_run(struct runner *r, const char *name, uint64_t link, uint3
     if (!sb || !sb->link || link_serial(sb->link) != link)
         return;
     (void)link_send(sb->link, WIRE_DONE, 0, stream, NULL, 0);
-    link_stream_drop(sb->link, stream);
 }
 
 const char *sandbox_state_name(const struct sandbox *sb)

@@ -15,9 +15,9 @@
 #include "jobs-runner/runner.h"
 
 enum sandbox_state {
-    SB_UNKNOWN,    /* not looked at yet, or found out of step: look before use */
-    SB_LOOKING,    /* asking Docker what there is */
-    SB_PULLING,    /* fetching the image */
+    SB_UNKNOWN, /* not looked at yet, or found out of step: look before use */
+    SB_LOOKING, /* asking Docker what there is */
+    SB_PULLING, /* fetching the image */
     SB_CREATING,
     SB_STARTING,
     SB_UNPAUSING,
@@ -43,7 +43,7 @@ struct sandbox_spec {
     int64_t pids;
     char network[64];
     char runtime[64];
-    char *env; /* JSON object of strings */
+    char *env;           /* JSON object of strings */
     int64_t ttl_seconds; /* 0: none */
 };
 
@@ -57,7 +57,7 @@ struct sandbox {
     int64_t generation;
     int64_t created_at, last_used, expires_at; /* real ms; expires_at 0: never */
     int64_t used_us; /* monotonic: end of the last use; decides idleness */
-    bool removing;  /* recorded as being removed */
+    bool removing;   /* recorded as being removed */
     bool stopped_by_us;
     bool delete_files;
     struct sandbox_want *wants;

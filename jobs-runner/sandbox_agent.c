@@ -143,8 +143,9 @@ static int on_connect_limit(sd_event_source *s, uint64_t usec, void *arg)
     struct sandbox *sb = arg;
     struct err e = ERR_INIT;
     err_set(&e, ERR_TIMEOUT, "the agent in the sandbox %s does not answer", sb->name);
-    err_fix(&e, "agent_silent", "destroy_sandbox it (files stay) and call again; the owner finds "
-                                "more in the log of jobs-runner");
+    err_fix(&e, "agent_silent",
+            "destroy_sandbox it (files stay) and call again; the owner finds "
+            "more in the log of jobs-runner");
     failed(sb, &e);
     return 0;
 }

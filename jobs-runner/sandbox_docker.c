@@ -8,10 +8,10 @@
 #include "jobs-runner/queries.h"
 #include "jobs-runner/sandbox_internal.h"
 
-#define START_LIMIT     2
-#define STOP_SECONDS    3
-#define PULL_LIMIT_MS   (30 * 60 * 1000)
-#define LOCAL_IMAGES    "sandbox-mcp-" /* images of this name are built here, never pulled */
+#define START_LIMIT   2
+#define STOP_SECONDS  3
+#define PULL_LIMIT_MS (30 * 60 * 1000)
+#define LOCAL_IMAGES  "sandbox-mcp-" /* images of this name are built here, never pulled */
 
 static void call(struct sandbox *sb, const char *method, const char *path, const char *body,
                  docker_done *done)
@@ -146,8 +146,7 @@ static void image_missing(struct sandbox *sb, const char *why, struct err *e)
     if (strncmp(sb->spec.image, LOCAL_IMAGES, sizeof LOCAL_IMAGES - 1) == 0)
         err_fix(e, "image_missing", "the owner builds it on the server with: images/build.sh base");
     else
-        err_fix(e, "image_missing",
-                "check the name, or leave image out to get the default %s",
+        err_fix(e, "image_missing", "check the name, or leave image out to get the default %s",
                 sb->r->cfg->base_image);
 }
 
@@ -208,8 +207,12 @@ void sandbox_pull(struct sandbox *sb)
     const char *slash = strrchr(sb->spec.image, '/');
     if (!strpbrk(slash ? slash : sb->spec.image, ":@"))
         buf_adds(&path, "&tag=latest");
-    struct docker_request q = {.method = "POST", .path = path.p, .timeout_ms = PULL_LIMIT_MS,
-                               .done = on_pulled, .on_line = on_pull_line, .arg = sb};
+    struct docker_request q = {.method = "POST",
+                               .path = path.p,
+                               .timeout_ms = PULL_LIMIT_MS,
+                               .done = on_pulled,
+                               .on_line = on_pull_line,
+                               .arg = sb};
     sandbox_tell_progress(sb, "pulling the image");
     sb->call = docker_start(sb->r->docker, &q);
     buf_release(&path);
@@ -323,8 +326,9 @@ void sandbox_start(struct sandbox *sb)
     if (sb->starts++ >= START_LIMIT) {
         err_set(&e, ERR_UNAVAILABLE, "the container of %s exits as soon as it is started",
                 sb->name);
-        err_fix(&e, "container_exits", "create the sandbox anew with another image "
-                                       "(destroy_sandbox, then create_sandbox)");
+        err_fix(&e, "container_exits",
+                "create the sandbox anew with another image "
+                "(destroy_sandbox, then create_sandbox)");
         fail_with(sb, &e);
         return;
     }

@@ -13,9 +13,9 @@
 #include "jobs-runner/sandbox.h"
 
 enum sandbox_event {
-    EV_WORK,          /* somebody needs it */
-    EV_MISSING,       /* Docker has no such container */
-    EV_EXITED,        /* it exists and does not run */
+    EV_WORK,    /* somebody needs it */
+    EV_MISSING, /* Docker has no such container */
+    EV_EXITED,  /* it exists and does not run */
     EV_PAUSED,
     EV_RUNNING,
     EV_IMAGE_MISSING,
@@ -24,7 +24,7 @@ enum sandbox_event {
     EV_STARTED,
     EV_UNPAUSED,
     EV_CONNECTED,
-    EV_LOST,          /* agent or container went away */
+    EV_LOST, /* agent or container went away */
     EV_STOP,
     EV_STOPPED,
     EV_REMOVED,

@@ -12,8 +12,9 @@ static int read_name(struct request *q, const char **ret, struct err *e)
     if (text_sandbox_name(*ret))
         return 0;
     err_set(e, ERR_INVALID, "sandbox: '%.80s' is not a valid name", *ret);
-    return err_fix(e, "invalid_argument", "use 1 to 63 letters, digits, '_', '.' or '-', the first "
-                                          "a letter or digit");
+    return err_fix(e, "invalid_argument",
+                   "use 1 to 63 letters, digits, '_', '.' or '-', the first "
+                   "a letter or digit");
 }
 
 /* One text of the spec, when the caller gives it. */
@@ -121,8 +122,9 @@ static void on_created(void *arg, struct sandbox *sb, const struct sandbox_ready
     jw_kint(&w, "memory", sb->spec.memory);
     jw_kstring(&w, "network", sb->spec.network);
     if (!how->created)
-        jw_kstring(&w, "note", "The sandbox existed already; its image and limits are unchanged "
-                               "(destroy_sandbox first to change them).");
+        jw_kstring(&w, "note",
+                   "The sandbox existed already; its image and limits are unchanged "
+                   "(destroy_sandbox first to change them).");
     jw_end_object(&w);
     request_answer(q, &out);
 }

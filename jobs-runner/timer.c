@@ -5,8 +5,8 @@
 /* Timers need not be exact: the loop may join what is due within this time. */
 #define ACCURACY_US 1000
 
-int timer_after(struct runner *r, sd_event_source **s, int64_t after_us,
-                sd_event_time_handler_t cb, void *arg)
+int timer_after(struct runner *r, sd_event_source **s, int64_t after_us, sd_event_time_handler_t cb,
+                void *arg)
 {
     uint64_t wait = after_us > 0 ? (uint64_t)after_us : 0;
     if (!*s)
