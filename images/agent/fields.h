@@ -9,8 +9,9 @@
 #ifndef AGENT_FIELDS_H
 #define AGENT_FIELDS_H
 
-#include "common/wire.h"
 #include "images/agent/base.h"
+
+#include "common/wire.h"
 
 struct fields {
     const unsigned char *payload;

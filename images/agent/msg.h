@@ -8,8 +8,9 @@
 #ifndef AGENT_MSG_H
 #define AGENT_MSG_H
 
-#include "common/wire.h"
 #include "images/agent/base.h"
+
+#include "common/wire.h"
 
 /* Room for any frame with two paths in it. */
 #define MSG_MAX 9216u

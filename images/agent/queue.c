@@ -54,7 +54,7 @@ size_t queue_spare(const struct queue *q)
 
 unsigned char *queue_head(const struct queue *q)
 {
-    return q->p + q->from;
+    return q->p ? q->p + q->from : NULL;
 }
 
 void queue_drop(struct queue *q, size_t n)

@@ -11,6 +11,8 @@
 #ifndef AGENT_RUN_H
 #define AGENT_RUN_H
 
+#include "images/agent/base.h"
+
 #include "common/wire.h"
 #include "images/agent/loop.h"
 #include "images/agent/queue.h"

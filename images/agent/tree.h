@@ -13,6 +13,8 @@
 #ifndef AGENT_TREE_H
 #define AGENT_TREE_H
 
+#include "images/agent/base.h"
+
 #include "common/wire.h"
 #include "images/agent/proc.h"
 
