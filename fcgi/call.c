@@ -91,11 +91,23 @@ const char *call_sandbox(struct call *c)
 }
 
 /* Models send numbers and booleans as values of variables: a variable is always a string. */
-void call_write_env(const struct call *c, struct jw *w)
+static int check_env_name(struct call *c, const char *name)
+{
+    if (*name && !strchr(name, '='))
+        return 0;
+    err_set(&c->err, ERR_INVALID, "env: \"%.60s\" is not accepted as a name", name);
+    return err_fix(&c->err, "invalid_argument",
+                   "give each variable a name that is not empty and has no '='");
+}
+
+int call_write_env(struct call *c, struct jw *w)
 {
     const struct json *env = args_get(&c->args, "env");
     if (!env)
-        return;
+        return 0;
+    for (const struct json *v = json_first(env); v; v = json_next(v))
+        if (check_env_name(c, json_key(v)) < 0)
+            return -1;
     struct buf text = BUF_INIT(1 << 10);
     jw_key(w, "env");
     jw_object(w);
@@ -107,4 +119,5 @@ void call_write_env(const struct call *c, struct jw *w)
     }
     jw_end_object(w);
     buf_release(&text);
+    return 0;
 }

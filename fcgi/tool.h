@@ -82,7 +82,7 @@ int call_pass(struct call *c);
 const char *call_sandbox(struct call *c);
 
 /* The argument `env` as an object of strings, under the key "env"; nothing when it is absent. */
-void call_write_env(const struct call *c, struct jw *w);
+int call_write_env(struct call *c, struct jw *w) _check_;
 
 /* Handlers, in tool_<subject>.c */
 call_step tool_exec, tool_run_background, tool_get_job, tool_stop_job;

@@ -31,8 +31,7 @@ static int write_run(struct call *c, struct jw *w, int64_t timeout_ms)
     jw_kstring(w, "stdin", args_string(&c->args, "stdin", NULL));
     jw_kstring(w, "run_id", args_string(&c->args, "run_id", NULL));
     jw_kstring(w, "name", args_string(&c->args, "name", NULL));
-    call_write_env(c, w);
-    return 0;
+    return call_write_env(c, w);
 }
 
 int tool_exec(struct call *c)

@@ -97,10 +97,9 @@ static int write_create(struct call *c, struct jw *w)
         jw_kreal(w, "cpus", args_number(&c->args, "cpus", 0));
     if (args_has(&c->args, "ttl_seconds"))
         jw_kint(w, "ttl_seconds", args_int(&c->args, "ttl_seconds", 0));
-    call_write_env(c, w);
     if (c->progress)
         jw_kbool(w, "progress", true);
-    return 0;
+    return call_write_env(c, w);
 }
 
 int tool_create_sandbox(struct call *c)
