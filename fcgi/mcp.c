@@ -2,6 +2,7 @@
 
 #include "common/embed.h"
 #include "common/text.h"
+#include "fcgi/extra.h"
 #include "fcgi/tools.h"
 
 EMBED(instructions, "fcgi/instructions.txt");
@@ -36,6 +37,8 @@ static void write_capabilities(struct jw *w)
     jw_key(w, "tools");
     jw_object(w);
     jw_end_object(w);
+    if (extra.capabilities)
+        buf_addf(w->out, ",%s", extra.capabilities);
     jw_end_object(w);
 }
 
@@ -112,7 +115,7 @@ static bool wants_progress(const struct op *op, const struct tool *t)
            (json_type(token) == JSON_STRING || json_is_int(token));
 }
 
-static int run_tools_call(struct op *op)
+int mcp_tools_call(struct op *op)
 {
     const struct json *name = json_get(op->params, "name");
     const struct json *arguments = json_get(op->params, "arguments");
@@ -134,20 +137,29 @@ static int run_tools_call(struct op *op)
     return call_start(&op->call) == CALL_WAITS ? CALL_WAITS : mcp_finish_call(op);
 }
 
+static void write_text_content(struct jw *w, const struct buf *text)
+{
+    jw_key(w, "content");
+    jw_array(w);
+    jw_object(w);
+    jw_kstring(w, "type", "text");
+    jw_key(w, "text");
+    jw_string_n(w, text->p, text->len);
+    jw_end_object(w);
+    jw_end_array(w);
+}
+
 int mcp_finish_call(struct op *op)
 {
     const struct call *c = &op->call;
+    bool blocks = (c->tool->hints & TOOL_CONTENT) && !c->is_error;
     struct jw w;
     op_result(op, &w);
-    jw_key(&w, "content");
-    jw_array(&w);
-    jw_object(&w);
-    jw_kstring(&w, "type", "text");
-    jw_key(&w, "text");
-    jw_string_n(&w, c->out.p, c->out.len);
-    jw_end_object(&w);
-    jw_end_array(&w);
-    if (!c->is_error)
+    if (blocks)
+        jw_kraw(&w, "content", c->out.p, c->out.len);
+    else
+        write_text_content(&w, &c->out);
+    if (!blocks && !c->is_error)
         jw_kraw(&w, "structuredContent", c->out.p, c->out.len);
     jw_kbool(&w, "isError", c->is_error);
     return op_result_end(op, &w);
@@ -195,13 +207,13 @@ static const struct method legacy_methods[] = {
     {"initialize",           0,      run_initialize},
     {"ping",                 0,      run_ping},
     {"tools/list",           0,      run_tools_list},
-    {"tools/call",           0,      run_tools_call},
+    {"tools/call",           0,      mcp_tools_call},
 };
 
 static const struct method modern_methods[] = {
     {"server/discover",      300000, run_discover},
     {"tools/list",           60000,  run_tools_list},
-    {"tools/call",           0,      run_tools_call},
+    {"tools/call",           0,      mcp_tools_call},
     {"subscriptions/listen", 0,      run_listen},
 };
 
@@ -381,13 +393,21 @@ static int check_batch_member(struct op *op)
     return GO_ON;
 }
 
+static const struct method *find_method(const struct method *list, size_t n, const char *name)
+{
+    for (size_t i = 0; i < n; i++)
+        if (streq(list[i].name, name))
+            return &list[i];
+    return NULL;
+}
+
 static int check_method(struct op *op)
 {
-    for (size_t i = 0; i < op->era->n_methods; i++)
-        if (streq(op->era->methods[i].name, op->name)) {
-            op->method = &op->era->methods[i];
-            return GO_ON;
-        }
+    op->method = find_method(extra.methods, extra.n_methods, op->name);
+    if (!op->method)
+        op->method = find_method(op->era->methods, op->era->n_methods, op->name);
+    if (op->method)
+        return GO_ON;
     struct buf shown = BUF_INIT(400);
     text_excerpt(&shown, op->name, strlen(op->name), 80);
     int r = op_fail(op, RPC_METHOD, NULL, "Method not found: %s", shown.p);

@@ -64,9 +64,9 @@ struct op {
     struct buf notes;          /* notifications that go before the answer, one a line */
     struct buf out;            /* the answer; empty: none */
     struct call call;
-    bool calling; /* `call` is in use */
-    bool waits;   /* for the runner */
-    bool dropped; /* cancelled: no answer any more */
+    bool calling;        /* `call` is in use */
+    bool waits;          /* for the runner */
+    bool dropped;        /* cancelled: no answer any more */
     int64_t progress_ms; /* last one told */
 };
 
@@ -117,6 +117,9 @@ void rpc_error_text(struct buf *out, bool modern, const char *id, enum rpc_error
 
 /* mcp.c: decide the era, check the message rung by rung, run its method. */
 int mcp_start(struct op *op);
+
+/* mcp.c: the method tools/call. */
+int mcp_tools_call(struct op *op);
 
 /* mcp.c: write the answer of a tool call that is done. */
 int mcp_finish_call(struct op *op);

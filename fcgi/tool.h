@@ -31,8 +31,8 @@ struct tool {
     const char *name;
     const char *title;
     const char *description;
-    const char *input; /* JSON Schema */
-    const char *output;
+    const char *input;  /* JSON Schema */
+    const char *output; /* JSON Schema of the result, or NULL */
     unsigned toolset;
     unsigned hints;
     call_step *run;
@@ -47,6 +47,8 @@ struct tool {
 #define TOOL_CANCELS 16u
 /* Reports progress when it is asked to. */
 #define TOOL_PROGRESS 32u
+/* The result is a JSON array of content blocks (images, audio), not structured content. */
+#define TOOL_CONTENT 64u
 
 struct call {
     struct app *app;

@@ -2,6 +2,7 @@
 
 #include "common/embed.h"
 #include "common/text.h"
+#include "fcgi/extra.h"
 #include "fcgi/schema.h"
 
 #define EMBED_TOOL(name)                                                                           \
@@ -101,7 +102,27 @@ static const struct {
 static struct {
     struct json *input;
     char *listed; /* the entry in tools/list */
-} loaded[ARRAY_LEN(table)];
+} * loaded;
+
+size_t tools_count(void)
+{
+    return ARRAY_LEN(table) + extra.n_tools;
+}
+
+const struct tool *tools_at(size_t i)
+{
+    if (i < ARRAY_LEN(table))
+        return &table[i];
+    return i < tools_count() ? &extra.tools[i - ARRAY_LEN(table)] : NULL;
+}
+
+static const struct json *input_of(const struct tool *t)
+{
+    size_t i = 0;
+    while (tools_at(i) != t)
+        i++;
+    return loaded[i].input;
+}
 
 /* Values of settings that the texts mention. */
 struct filler {
@@ -152,21 +173,23 @@ static void write_entry(const struct tool *t, const char *description, const str
     jw_kstring(&w, "description", description);
     jw_key(&w, "inputSchema");
     jw_json(&w, input);
-    jw_key(&w, "outputSchema");
-    jw_json(&w, output);
+    if (output) {
+        jw_key(&w, "outputSchema");
+        jw_json(&w, output);
+    }
     write_annotations(t, &w);
     jw_end_object(&w);
 }
 
 static int load_tool(size_t i, const struct filler *f, size_t n, struct err *e)
 {
-    const struct tool *t = &table[i];
+    const struct tool *t = tools_at(i);
     struct buf input = BUF_INIT(1 << 16), words = BUF_INIT(1 << 16), entry = BUF_INIT(1 << 16);
     _cleanup_json_ struct json *output = NULL;
     fill_in(t->input, f, n, &input);
     fill_in(t->description, f, n, &words);
     int r = load_schema(input.p, &loaded[i].input, e);
-    if (r == 0)
+    if (r == 0 && t->output)
         r = load_schema(t->output, &output, e);
     if (r == 0) {
         write_entry(t, words.p, loaded[i].input, output, &entry);
@@ -188,7 +211,9 @@ int tools_load(const struct settings *s, struct err *e)
         {"@JOB_TIMEOUT@", s->job_timeout},
         {"@READ_MAX@", s->read_text_max},
     };
-    for (size_t i = 0; i < ARRAY_LEN(table); i++)
+    if (!loaded)
+        loaded = xcalloc(tools_count(), sizeof *loaded);
+    for (size_t i = 0; i < tools_count(); i++)
         if (!loaded[i].input && load_tool(i, f, ARRAY_LEN(f), e) < 0)
             return -1;
     return 0;
@@ -196,28 +221,19 @@ int tools_load(const struct settings *s, struct err *e)
 
 void tools_unload(void)
 {
-    for (size_t i = 0; i < ARRAY_LEN(table); i++) {
+    for (size_t i = 0; loaded && i < tools_count(); i++) {
         loaded[i].input = json_free(loaded[i].input);
         free(loaded[i].listed);
-        loaded[i].listed = NULL;
     }
-}
-
-size_t tools_count(void)
-{
-    return ARRAY_LEN(table);
-}
-
-const struct tool *tools_at(size_t i)
-{
-    return i < ARRAY_LEN(table) ? &table[i] : NULL;
+    free(loaded);
+    loaded = NULL;
 }
 
 static const struct tool *by_name(const char *name, unsigned toolsets)
 {
-    for (size_t i = 0; i < ARRAY_LEN(table); i++)
-        if (streq(table[i].name, name))
-            return table[i].toolset & toolsets ? &table[i] : NULL;
+    for (size_t i = 0; i < tools_count(); i++)
+        if (streq(tools_at(i)->name, name))
+            return tools_at(i)->toolset & toolsets ? tools_at(i) : NULL;
     return NULL;
 }
 
@@ -238,11 +254,12 @@ const char *tools_nearest(const char *name, unsigned toolsets)
 {
     const char *near = NULL;
     unsigned best = 6;
-    for (size_t i = 0; i < ARRAY_LEN(table); i++) {
-        unsigned d = text_distance(name, table[i].name);
-        if ((table[i].toolset & toolsets) && d < best && d * 2 <= strlen(table[i].name)) {
+    for (size_t i = 0; i < tools_count(); i++) {
+        const struct tool *t = tools_at(i);
+        unsigned d = text_distance(name, t->name);
+        if ((t->toolset & toolsets) && d < best && d * 2 <= strlen(t->name)) {
             best = d;
-            near = table[i].name;
+            near = t->name;
         }
     }
     return near;
@@ -250,23 +267,23 @@ const char *tools_nearest(const char *name, unsigned toolsets)
 
 void tools_names(unsigned toolsets, struct buf *out)
 {
-    for (size_t i = 0; i < ARRAY_LEN(table); i++)
-        if (table[i].toolset & toolsets)
-            buf_addf(out, "%s%s", out->len ? ", " : "", table[i].name);
+    for (size_t i = 0; i < tools_count(); i++)
+        if (tools_at(i)->toolset & toolsets)
+            buf_addf(out, "%s%s", out->len ? ", " : "", tools_at(i)->name);
 }
 
 void tools_list(unsigned toolsets, struct jw *w)
 {
     jw_array(w);
-    for (size_t i = 0; i < ARRAY_LEN(table); i++)
-        if (table[i].toolset & toolsets)
+    for (size_t i = 0; i < tools_count(); i++)
+        if (tools_at(i)->toolset & toolsets)
             jw_raw(w, loaded[i].listed, strlen(loaded[i].listed));
     jw_end_array(w);
 }
 
 int tools_validate(const struct tool *t, const struct args *args, struct err *e)
 {
-    const struct json *schema = loaded[t - table].input;
+    const struct json *schema = input_of(t);
     if (schema_validate(schema, args, e) == 0)
         return 0;
     struct buf usage = BUF_INIT(400);

@@ -1,0 +1,3 @@
+#include "fcgi/extra.h"
+
+const struct extra extra = {.tools = NULL};
