@@ -66,7 +66,6 @@ struct run {
     enum sandbox_heal heal;
     char heal_reason[160];
     bool stop_wanted;
-    const char *stop_reason; /* static text */
     /* how it ended */
     const char *status;
     int exit_code; /* -1 none */

@@ -41,7 +41,6 @@ struct runner {
     sd_event_source *gc_timer;
     sd_event_source *stall_timer;
     int doorbell_fd;
-    int64_t containers_known; /* 0 until the first look at Docker's list has ended */
 };
 
 /* Timer helpers: `after_us` from now, once. The source belongs to the caller. */

@@ -60,6 +60,7 @@ static void drop(struct sandbox *sb)
         sb->next->prev = sb->prev;
     r->sandbox_count--;
     free(sb->spec.env);
+    free(sb->failure);
     free(sb);
 }
 
@@ -94,6 +95,7 @@ int sandbox_new(struct runner *r, const char *name, const struct sandbox_spec *s
     struct sandbox *sb = add(r, name);
     sb->spec = *spec;
     sb->spec.env = xstrdup(spec->env);
+    sb->fresh = true;
     sb->created_at = sb->last_used = now;
     sb->expires_at = expires;
     *ret = sb;
@@ -244,7 +246,7 @@ static void act_ready(struct sandbox *sb, const struct err *e)
 {
     (void)e;
     struct err failed = ERR_INIT;
-    sb->stopped_by_us = false;
+    sb->stopped_by_us = sb->fresh = false;
     sb->name_tries = sb->starts = 0;
     sb->progress[0] = '\0';
     if (sandbox_store_state(sb, "running", &failed) < 0)
@@ -275,6 +277,12 @@ static void act_fail(struct sandbox *sb, const struct err *e)
     bool unknown = streq(err_code(e), "docker_down");
     if (!unknown)
         runs_lost(sb, e->msg);
+    if (sb->fresh) { /* the next try may choose differently */
+        sb->failure = xmalloc(sizeof *e);
+        *sb->failure = *e;
+        sandbox_destroy(sb, false, NULL);
+        return;
+    }
     serve(sb, e);
     if (unknown && runs_live_in(sb->r, sb->name))
         (void)timer_after(sb->r, &sb->timer, LOOK_AGAIN_US, on_look_again, sb);
@@ -283,8 +291,12 @@ static void act_fail(struct sandbox *sb, const struct err *e)
 /* Connection or container gone: look what is there when somebody cares. */
 static void act_lost(struct sandbox *sb, const struct err *e)
 {
+    struct err failed = ERR_INIT;
     log_info("sandbox %s: %s", sb->name, e->msg);
     sandbox_disconnect(sb);
+    /* What lists show until somebody needs it; a use finds out what really is. */
+    if (sandbox_store_state(sb, "stopped", &failed) < 0)
+        log_err(LOG_LEVEL_WARN, sb->name, &failed);
     rest(sb, SB_UNKNOWN);
 }
 
@@ -385,6 +397,8 @@ static void act_removed(struct sandbox *sb, const struct err *e)
     }
     log_info("sandbox %s: removed%s", sb->name, sb->delete_files ? " with its files" : "");
     answer_destroyers(sb, NULL);
+    if (sb->failure)
+        serve(sb, sb->failure);
     struct runner *r = sb->r;
     char name[64];
     memcpy(name, sb->name, sizeof name);

@@ -57,9 +57,11 @@ struct sandbox {
     int64_t generation;
     int64_t created_at, last_used, expires_at; /* real ms; expires_at 0: never */
     int64_t used_us; /* monotonic: end of the last use; decides idleness */
+    bool fresh;      /* has never been ready: not kept when that fails */
     bool removing;   /* recorded as being removed */
     bool stopped_by_us;
     bool delete_files;
+    struct err *failure; /* why a fresh one is being removed again: its waiters hear this */
     struct sandbox_want *wants;
     struct request *destroyers; /* waiting for the removal, linked by `state` */
     struct docker_call *call;

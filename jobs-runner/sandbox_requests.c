@@ -106,9 +106,6 @@ static void on_created(void *arg, struct sandbox *sb, const struct sandbox_ready
     struct request *q = arg;
     if (e) {
         request_fail(q, e);
-        /* A sandbox that never came to life is not kept: the next try may choose differently. */
-        if (sb && how->created && !sb->generation)
-            sandbox_destroy(sb, false, NULL);
         return;
     }
     struct buf out = BUF_INIT(4096);
