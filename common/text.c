@@ -93,6 +93,24 @@ size_t text_utf8_trim(const char *p, size_t n)
     return n;
 }
 
+/* More good characters beyond ASCII than bad ones: UTF-8 with some damage, not another encoding. */
+static bool mostly_utf8(const unsigned char *p, size_t n)
+{
+    size_t good = 0, bad = 0;
+    while (n) {
+        size_t skip = ascii_run(p, n);
+        if (skip == n)
+            break;
+        int r = sequence(p + skip, n - skip);
+        good += r > 0;
+        bad += r <= 0;
+        skip += r > 0 ? (size_t)r : r < 0 ? (size_t)-r : n - skip;
+        p += skip;
+        n -= skip;
+    }
+    return good > bad;
+}
+
 static void replace_bad(struct buf *out, const unsigned char *p, size_t n)
 {
     bool partial;
@@ -197,7 +215,7 @@ enum text_encoding text_clean(struct buf *out, const char *p, size_t n, unsigned
         buf_add(out, from, len);
         return TEXT_UTF8;
     }
-    if (try_gb18030(out, p, n, cut))
+    if (!mostly_utf8((const unsigned char *)from, len) && try_gb18030(out, p, n, cut))
         return TEXT_GB18030;
     replace_bad(out, (const unsigned char *)from, len);
     return TEXT_BINARY;

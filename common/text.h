@@ -3,7 +3,8 @@
  *
  * What a command prints can be anything. text_clean turns it into valid UTF-8, and says what it
  * was: UTF-8 stays as it is; GB18030 (which contains GBK and GB2312) is converted when the bytes
- * read as such text; anything else gets U+FFFD for each broken sequence.
+ * read as such text and not as UTF-8 with some damage; anything else gets U+FFFD for each broken
+ * sequence.
  * A piece cut out of a longer stream may begin or end inside a character: the cut flags say so,
  * and the partial character at that end is left out instead of being replaced.
  */

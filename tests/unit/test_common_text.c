@@ -37,6 +37,18 @@ static const struct {
      "\xe4\xb8\xad\xe6\x96\x87\xe6\xb5\x8b\xe8\xaf\x95\n", TEXT_GB18030},
     {ROW, IN("ls: \xce\xc4\xbc\xfe\xb2\xbb\xb4\xe6\xd4\xda"), 0,
      "ls: \xe6\x96\x87\xe4\xbb\xb6\xe4\xb8\x8d\xe5\xad\x98\xe5\x9c\xa8", TEXT_GB18030},
+    /* UTF-8 with one broken character would read as GB18030, too: it is not */
+    {ROW,
+     IN("a\xe4\xb8\xad"
+        "a\xe4\xb8\xad"
+        "a\xe4\xb8"),
+     0,
+     "a\xe4\xb8\xad"
+     "a\xe4\xb8\xad"
+     "a" BAD,
+     TEXT_BINARY},
+    {ROW, IN("\xe6\x96\x87\xe4\xbb\xb6\xff\xe6\x96\x87"), 0,
+     "\xe6\x96\x87\xe4\xbb\xb6" BAD "\xe6\x96\x87", TEXT_BINARY},
     /* a piece of a stream: the partial character at a cut is left out */
     {ROW, IN("ab\xe4\xb8"), TEXT_CUT_BACK, "ab", TEXT_UTF8},
     {ROW, IN("ab\xf0\x9f\x98"), TEXT_CUT_BACK, "ab", TEXT_UTF8},
