@@ -129,7 +129,7 @@ class Server:
             "SMCP_LOG_LEVEL": 7,
         }
         self.settings.update(settings)
-        self.processes = {}
+        self.programs = {}
         self.local = threading.local()
 
     # ---- processes ----
@@ -162,7 +162,7 @@ class Server:
 
     def spawn(self, name, argv, **env):
         log = open(self.dir / f"{name}.log", "ab")
-        self.processes[name] = subprocess.Popen(
+        self.programs[name] = subprocess.Popen(
             [str(a) for a in argv], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             env=clean_env(**env), start_new_session=True, cwd="/")
         log.close()
@@ -185,7 +185,7 @@ class Server:
 
     def wait_healthy(self, seconds=30):
         def healthy():
-            for name, p in self.processes.items():
+            for name, p in self.programs.items():
                 if p.poll() is not None:
                     raise AssertionError(f"{name} ended with {p.returncode}:\n{self.log(name)[-3000:]}")
             r = self.health()
@@ -202,13 +202,13 @@ class Server:
         return path.read_text(errors="replace") if path.exists() else ""
 
     def pid(self, name):
-        return self.processes[name].pid
+        return self.programs[name].pid
 
     def worker_pids(self):
         return children(self.pid("responder"))
 
     def end(self, name, sig=signal.SIGTERM, seconds=20):
-        p = self.processes.pop(name)
+        p = self.programs.pop(name)
         if p.poll() is None:
             p.send_signal(sig)
         try:
@@ -226,7 +226,7 @@ class Server:
     def stop(self):
         problems = []
         for name in ("lighttpd", "responder", "runner"):
-            if name in self.processes:
+            if name in self.programs:
                 try:
                     rc = self.end(name)
                     if name != "lighttpd" and rc != 0:
@@ -275,6 +275,11 @@ class Server:
 
     def inspect(self, sandbox):
         return json.loads(docker("inspect", self.container(sandbox)))[0]
+
+    def processes(self, sandbox):
+        """Command lines of what runs in the sandbox, seen from the host; without the agent."""
+        rows = docker("top", self.container(sandbox), "-eo", "pid,stat,args").splitlines()[1:]
+        return [r.split(None, 2)[2] for r in rows if "sandbox-agent" not in r and r.split()[1][0] != "Z"]
 
     def workspace(self, sandbox):
         return self.data_dir / sandbox / "workspace"

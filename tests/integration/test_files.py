@@ -201,7 +201,7 @@ def test_absolute_paths_are_those_of_the_sandbox(server, box):
 def trap(server, box):
     """A sandbox full of traps, and a canary on the host that they aim at."""
     canary = server.dir / "canary"
-    canary.mkdir()
+    canary.mkdir(exist_ok=True)
     (canary / "secret").write_text("HOST SECRET\n")
     server.sh(box, f"""
         echo SANDBOX > /etc/shadow-test

@@ -9,6 +9,13 @@ from server import parallel, peak_kb, reset_peak, wait_for
 LIMIT = 50000  # SMCP_MAX_OUTPUT, default
 
 
+@pytest.fixture(scope="module")
+def shared(server):
+    server.ok("create_sandbox", sandbox="output-shared")
+    yield "output-shared"
+    server.call("destroy_sandbox", sandbox="output-shared", delete_files=True)
+
+
 def check_cut(text, full, limit=LIMIT):
     """text is head + a line about the gap + tail of `full`; returns the bytes left out."""
     half = limit // 2
@@ -22,27 +29,27 @@ def check_cut(text, full, limit=LIMIT):
 
 
 @pytest.mark.parametrize("n", [0, 1, LIMIT - 1, LIMIT])
-def test_up_to_the_limit_all_of_it(server, box, n):
-    r = server.ok("exec", sandbox=box, command=f"head -c {n} /dev/zero | tr '\\0' x")
+def test_up_to_the_limit_all_of_it(server, shared, n):
+    r = server.ok("exec", sandbox=shared, command=f"head -c {n} /dev/zero | tr '\\0' x")
     assert r["stdout"] == "x" * n
     assert not r.get("truncated") and not r.get("dropped_bytes")
 
 
-def test_one_byte_over_the_limit(server, box):
-    r = server.ok("exec", sandbox=box, command=f"head -c {LIMIT + 1} /dev/zero | tr '\\0' x")
+def test_one_byte_over_the_limit(server, shared):
+    r = server.ok("exec", sandbox=shared, command=f"head -c {LIMIT + 1} /dev/zero | tr '\\0' x")
     assert r["truncated"] is True and r["dropped_bytes"] == 1
     check_cut(r["stdout"], "x" * (LIMIT + 1))
 
 
-def test_both_streams_are_counted(server, box):
-    r = server.ok("exec", sandbox=box, command="seq 20000; seq 30000 >&2")
+def test_both_streams_are_counted(server, shared):
+    r = server.ok("exec", sandbox=shared, command="seq 20000; seq 30000 >&2")
     out = "".join(f"{i}\n" for i in range(1, 20001))
     err = "".join(f"{i}\n" for i in range(1, 30001))
     assert r["dropped_bytes"] == check_cut(r["stdout"], out) + check_cut(r["stderr"], err)
 
 
-def test_the_full_log_of_a_truncated_exec(server, box):
-    r = server.ok("exec", sandbox=box, command="seq 100000; exit 4")
+def test_the_full_log_of_a_truncated_exec(server, shared):
+    r = server.ok("exec", sandbox=shared, command="seq 100000; exit 4")
     assert r["exit_code"] == 4 and r["truncated"] is True
     full = "".join(f"{i}\n" for i in range(1, 100001))
     assert r["dropped_bytes"] == len(full) - LIMIT
@@ -119,24 +126,24 @@ BYTES = [
 
 
 @pytest.mark.parametrize("printf,text,encoding", BYTES)
-def test_any_bytes_become_valid_text(server, box, printf, text, encoding):
-    r = server.ok("exec", sandbox=box, command=f"printf '{printf}'; printf '{printf}' >&2")
+def test_any_bytes_become_valid_text(server, shared, printf, text, encoding):
+    r = server.ok("exec", sandbox=shared, command=f"printf '{printf}'; printf '{printf}' >&2")
     assert (r["stdout"], r["stderr"]) == (text, text)
     assert r.get("encoding") == encoding
-    job = server.ok("run_background", sandbox=box, command=f"printf '{printf}'")
+    job = server.ok("run_background", sandbox=shared, command=f"printf '{printf}'")
     end = server.job_end(job["job_id"])
     assert end["log_tail"] == text and end.get("encoding") == encoding
 
 
-def test_random_bytes(server, box):
-    r = server.ok("exec", sandbox=box, command="head -c 40000 /dev/urandom; head -c 300000 /dev/urandom >&2")
+def test_random_bytes(server, shared):
+    r = server.ok("exec", sandbox=shared, command="head -c 40000 /dev/urandom; head -c 300000 /dev/urandom >&2")
     assert r["exit_code"] == 0 and r["stdout"] and r["stderr"]
     assert r["dropped_bytes"] == 300000 - LIMIT
 
 
 @pytest.mark.parametrize("text", ["é", "中", "😀", "a中", "ab😀c"])
-def test_a_cut_never_breaks_a_character(server, box, text):
-    r = server.ok("exec", sandbox=box, command=f"yes '{text}' | tr -d '\\n' | head -c 200003")
+def test_a_cut_never_breaks_a_character(server, shared, text):
+    r = server.ok("exec", sandbox=shared, command=f"yes '{text}' | tr -d '\\n' | head -c 200003")
     # head -c may itself end inside a character: that one at the very end is the only broken one.
     assert BAD not in r["stdout"].rstrip(BAD)
     assert len(r["stdout"].encode()) < LIMIT + 300
@@ -145,13 +152,13 @@ def test_a_cut_never_breaks_a_character(server, box, text):
     assert parts.startswith(text * 100)
 
 
-def test_characters_split_by_writes(server, box):
-    r = server.sh(box, r"for i in 1 2 3; do printf '\344'; sleep 0.05; printf '\270'; sleep 0.05; printf '\255'; done")
+def test_characters_split_by_writes(server, shared):
+    r = server.sh(shared, r"for i in 1 2 3; do printf '\344'; sleep 0.05; printf '\270'; sleep 0.05; printf '\255'; done")
     assert r == "中中中"
 
 
-def test_output_so_far_ends_on_a_whole_character(server, box):
-    r = server.ok("exec", sandbox=box, command=r"printf 'x\344\270'; sleep 1.5; printf '\255\n'", wait=0.5)
+def test_output_so_far_ends_on_a_whole_character(server, shared):
+    r = server.ok("exec", sandbox=shared, command=r"printf 'x\344\270'; sleep 1.5; printf '\255\n'", wait=0.5)
     assert r["status"] == "running" and r["stdout"] == "x"
     assert server.job_end(r["job_id"])["log_tail"] == "x中\n"
 

@@ -240,9 +240,9 @@ def test_no_docker():
         assert time.monotonic() - start < 30
         assert "docker" in (e["error"] + e["fix"]).lower()
         assert s.rpc("tools/list")["result"]["tools"]
-        assert all(p.poll() is None for p in s.processes.values())
+        assert all(p.poll() is None for p in s.programs.values())
     finally:
-        for name in list(s.processes):
+        for name in list(s.programs):
             s.end(name)
 
 

@@ -1,0 +1,230 @@
+"""The figures of `make bench`. See tests/bench/run, which builds what this needs and starts it.
+
+The machine is noisy, so what is compared is measured in turns within one run: a round of the floor,
+a round of exec, and so on; the figure is the median of the rounds.
+"""
+
+import http.client
+import json
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "integration"))
+from server import MINI, ROOT, TOKEN, Server, docker, parallel  # noqa: E402
+
+LOAD = os.environ["LOAD"]
+QUICK = "--quick" in sys.argv
+ROUNDS = 3 if QUICK else 7
+DOCKER_SOCKET = os.environ.get("SMCP_DOCKER_SOCKET", "/var/run/docker.sock")
+BOX = "bench"
+
+
+class UnixHTTP(http.client.HTTPConnection):
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.connect(DOCKER_SOCKET)
+
+
+def rpc_body(method, params=None):
+    return json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, **({"params": params} if params else {})})
+
+
+def exec_body(sandbox=BOX, command="true"):
+    return rpc_body("tools/call", {"name": "exec", "arguments": {"sandbox": sandbox, "command": command}})
+
+
+def load(server, clients, requests, body, word):
+    p = subprocess.run([LOAD, str(server.port), str(clients), str(requests), TOKEN, word], input=body, text=True,
+                       capture_output=True, timeout=300)
+    if p.returncode:
+        sys.exit(f"load failed: {p.stdout}{p.stderr}")
+    return json.loads(p.stdout)
+
+
+def floor(container, n, jobs=1):
+    argv = ["exec", container, "/usr/local/sbin/sandbox-agent", "--bench-floor", str(n)]
+    if jobs > 1:
+        argv += ["-j", str(jobs)]
+    return json.loads(docker(*argv))
+
+
+def median_of(rounds):
+    keys = [k for k, v in rounds[0].items() if isinstance(v, (int, float))]
+    return {k: statistics.median(r[k] for r in rounds) for k in keys}
+
+
+def timed(n, action):
+    """Milliseconds of n calls: (median, largest)."""
+    all_ms = []
+    for _ in range(n):
+        start = time.perf_counter()
+        action()
+        all_ms.append((time.perf_counter() - start) * 1000)
+    return statistics.median(all_ms), max(all_ms)
+
+
+def docker_cli(container):
+    subprocess.run(["docker", "exec", container, "sh", "-c", "true"], check=True, stdin=subprocess.DEVNULL)
+
+
+def docker_run():
+    subprocess.run(["docker", "run", "--rm", MINI, "sh", "-c", "true"], check=True, stdin=subprocess.DEVNULL)
+
+
+def docker_api(container):
+    c = UnixHTTP("docker", timeout=60)
+
+    def ask(method, path, body=None):
+        c.request(method, "/v1.41" + path, json.dumps(body) if body is not None else None, {"Content-Type": "application/json"})
+        r = c.getresponse()
+        data = r.read()
+        if r.status >= 300:
+            sys.exit(f"{path}: {r.status} {data!r}")
+        return data
+
+    exec_id = json.loads(ask("POST", f"/containers/{container}/exec",
+                             {"Cmd": ["sh", "-c", "true"], "AttachStdout": True, "AttachStderr": True}))["Id"]
+    ask("POST", f"/exec/{exec_id}/start", {"Detach": False, "Tty": False})
+    c.close()
+    c.connect()
+    assert json.loads(ask("GET", f"/exec/{exec_id}/json"))["ExitCode"] == 0
+    c.close()
+
+
+def memory_kb(pid):
+    values = {}
+    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+        name, _, rest = line.partition(":")
+        if rest.endswith("kB"):
+            values[name] = int(rest.split()[0])
+    return values
+
+
+def measure_exec(server, container, m):
+    rounds = {"floor": [], "floor2": [], 1: [], 4: [], 16: [], 64: []}
+    load(server, 16, 500, exec_body(), '"exit_code":0')  # warm up
+    for _ in range(ROUNDS):
+        rounds["floor"].append(floor(container, 300))
+        rounds[1].append(load(server, 1, 300, exec_body(), '"exit_code":0'))
+        rounds["floor2"].append(floor(container, 600, 2))
+        for clients in (16, 4, 64):
+            rounds[clients].append(load(server, clients, 800, exec_body(), '"exit_code":0'))
+    for key, r in rounds.items():
+        m[f"exec_{key}" if isinstance(key, int) else key] = median_of(r)
+
+
+def measure_rpc(server, m):
+    for name, body, word in [("ping", rpc_body("ping"), '"result":{}'), ("tools_list", rpc_body("tools/list"), '"tools":['),
+                             ("list_sandboxes", rpc_body("tools/call", {"name": "list_sandboxes"}), BOX)]:
+        m[name] = load(server, 8, 1000 if QUICK else 4000, body, word)
+
+
+def measure_docker(container, m):
+    n = 5 if QUICK else 20
+    m["docker_exec_ms"], _ = timed(n, lambda: docker_cli(container))
+    m["docker_api_ms"], _ = timed(n, lambda: docker_api(container))
+    m["docker_run_ms"], _ = timed(3 if QUICK else 5, docker_run)
+
+
+def measure_create(server, m):
+    times = []
+    for i in range(3 if QUICK else 5):
+        start = time.perf_counter()
+        server.sh(f"new-{i}", "true")
+        times.append((time.perf_counter() - start) * 1000)
+    m["create_ms"] = statistics.median(times)
+
+
+def measure_memory(server, m):
+    have = len(server.ok("list_sandboxes")["items"])
+    parallel(20 - have, lambda i: server.sh(f"mem-{i}", "true"))
+    parallel(16, lambda i: [server.sh(f"mem-{i % (20 - have)}", "echo x") for _ in range(5)])
+    sandboxes = len(server.ok("list_sandboxes")["items"])
+    workers = [server.pid("responder"), *server.worker_pids()]
+    runner = server.pid("runner")
+    agents = [int(docker("inspect", "-f", "{{.State.Pid}}", c)) for c in server.containers()]
+    m["sandboxes"], m["responder_processes"] = sandboxes, len(workers)
+    m["responder_pss_kb"] = sum(memory_kb(p)["Pss"] for p in workers)
+    m["runner_pss_kb"] = memory_kb(runner)["Pss"]
+    m["product_pss_kb"] = m["responder_pss_kb"] + m["runner_pss_kb"]
+    m["agent_pss_kb"] = max(memory_kb(p)["Pss"] for p in agents)
+    m["agent_rss_kb"] = max(memory_kb(p)["Rss"] for p in agents)
+    m["agents"] = len(agents)
+
+
+def table(m):
+    base = m["floor"]["p50"]
+    base2 = m["floor2"]["rate"]
+    cli = m["docker_exec_ms"] * 1000
+
+    def row(name, value, ratio=""):
+        print(f"  {name:<44} {value:>28}  {ratio}")
+
+    def latency(r):
+        return f"{r['p50']:.0f} / {r['p90']:.0f} / {r['p99']:.0f} us"
+
+    print(f"\nsandbox-mcp {(ROOT / 'VERSION').read_text().strip()}, {os.cpu_count()} cores; medians of {ROUNDS} rounds, in turns\n")
+    row("floor: vfork + exec sh -c true (p50/p90/p99)", latency(m["floor"]), "1.00 x floor")
+    row("exec true, 1 client (p50/p90/p99)", latency(m["exec_1"]), f"{m['exec_1']['p50'] / base:.2f} x floor")
+    row("docker exec, command line", f"{m['docker_exec_ms']:.1f} ms", f"{cli / m['exec_1']['p50']:.0f} x exec")
+    row("docker exec, engine API", f"{m['docker_api_ms']:.1f} ms", f"{m['docker_api_ms'] * 1000 / m['exec_1']['p50']:.0f} x exec")
+    row("docker run --rm", f"{m['docker_run_ms']:.0f} ms", f"{m['docker_run_ms'] * 1000 / m['exec_1']['p50']:.0f} x exec")
+    row("new sandbox to its first result", f"{m['create_ms']:.0f} ms", f"{m['create_ms'] / m['docker_run_ms']:.2f} x docker run")
+    row("floor, 2 at a time", f"{base2:.0f} /s", "1.00 x parallel floor")
+    for n in (4, 16, 64):
+        r = m[f"exec_{n}"]
+        row(f"exec true, {n} clients (p50 {r['p50'] / 1000:.1f} ms, p99 {r['p99'] / 1000:.1f} ms)", f"{r['rate']:.0f} /s",
+            f"{r['rate'] / base2:.2f} x parallel floor")
+    for n in ("ping", "tools_list", "list_sandboxes"):
+        row(f"{n}, 8 clients (p50 {m[n]['p50'] / 1000:.2f} ms)", f"{m[n]['rate']:.0f} /s")
+    row(f"PSS of {m['responder_processes']} responder processes", f"{m['responder_pss_kb'] / 1024:.1f} MB")
+    row(f"PSS of the runner, {m['sandboxes']} sandboxes", f"{m['runner_pss_kb'] / 1024:.1f} MB")
+    row("largest agent, PSS / RSS", f"{m['agent_pss_kb']} / {m['agent_rss_kb']} KB")
+
+
+def targets(m):
+    p50 = m["exec_1"]["p50"]
+    checks = [
+        ("exec p50 at most 2.0 x floor", p50 / m["floor"]["p50"], "<=", 2.0),
+        ("docker exec at least 25 x slower", m["docker_exec_ms"] * 1000 / p50, ">=", 25),
+        ("16 clients at least 0.5 of the parallel floor", m["exec_16"]["rate"] / m["floor2"]["rate"], ">=", 0.5),
+        ("responder and runner at most 20 MB PSS with 20 sandboxes", m["product_pss_kb"] / 1024, "<=", 20),
+        ("each agent at most 1 MB RSS", m["agent_rss_kb"] / 1024, "<=", 1),
+    ]
+    print()
+    failed = 0
+    for name, value, sign, bound in checks:
+        good = value <= bound if sign == "<=" else value >= bound
+        failed += not good
+        print(f"{'PASS' if good else 'FAIL'}  {name}: {value:.2f} (target {sign} {bound})")
+    return failed
+
+
+def main():
+    m = {}
+    server = Server(SMCP_LOG_LEVEL=6)
+    try:
+        server.start()
+        server.sh(BOX, "true")
+        container = server.container(BOX)
+        measure_exec(server, container, m)
+        measure_rpc(server, m)
+        measure_docker(container, m)
+        measure_create(server, m)
+        measure_memory(server, m)
+    finally:
+        server.stop()
+    out = ROOT / "build/bench.json"
+    out.write_text(json.dumps(m, indent=1) + "\n")
+    table(m)
+    failed = targets(m)
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()
