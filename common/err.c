@@ -18,8 +18,8 @@ static const struct {
     [ERR_INTERNAL] = {"internal", "call again; if it stays, the owner finds the cause in the log"},
 };
 
-static int fill(struct err *e, enum err_kind kind, int sys, const char *file, int line,
-                const char *fmt, va_list ap)
+_printf_(6, 0) static int fill(struct err *e, enum err_kind kind, int sys, const char *file,
+                               int line, const char *fmt, va_list ap)
 {
     if (!e)
         return -1;
