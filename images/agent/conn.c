@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/inotify.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -19,9 +20,12 @@
 static void conn_accept(struct source *s, uint32_t events);
 static void conn_ready(struct source *s, uint32_t events);
 static void conn_trim(struct timer *t);
+static void conn_dir_changed(struct source *s, uint32_t events);
 
 static struct {
-    struct source listener, peer;
+    const char *dir;
+    ino_t inode; /* of the socket's name */
+    struct source listener, peer, watch;
     struct input input;
     const struct conn_hooks *hooks;
     struct timer trim;
@@ -30,6 +34,7 @@ static struct {
 } conn = {
     .listener = {.fd = -1, .ready = conn_accept},
     .peer = {.fd = -1, .ready = conn_ready},
+    .watch = {.fd = -1, .ready = conn_dir_changed},
     .trim = {.fire = conn_trim},
 };
 
@@ -53,24 +58,55 @@ static int conn_address(struct sockaddr_un *a, const char *dir, const char *name
  * The name appears by rename, after listen: whoever sees it can connect. The mode is set on the
  * temporary name, so that at no moment another user may connect.
  */
-int conn_listen(const char *dir, bool any_peer, const struct conn_hooks *hooks)
+static int conn_bind(void)
 {
     struct sockaddr_un early = {0}, final = {0};
+    struct stat st;
     char name[32];
     snprintf(name, sizeof name, ".agent.%d", (int)getpid());
-    if (conn_address(&early, dir, name) || conn_address(&final, dir, WIRE_SOCKET))
-        return conn_say("socket in", dir);
-    conn.hooks = hooks;
-    conn.any_peer = any_peer;
+    if (conn_address(&early, conn.dir, name) || conn_address(&final, conn.dir, WIRE_SOCKET))
+        return -1;
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
-        return conn_say("socket in", dir);
+        return -1;
     (void)unlink(early.sun_path);
+    source_close(&conn.listener);
     conn.listener.fd = fd;
     if (bind(fd, (const struct sockaddr *)&early, sizeof early) || chmod(early.sun_path, 0600) ||
-        listen(fd, 8) || source_watch(&conn.listener, EPOLLIN) ||
-        rename(early.sun_path, final.sun_path))
-        return conn_say("listen on", final.sun_path);
+        listen(fd, 8) || source_watch(&conn.listener, EPOLLIN) || stat(early.sun_path, &st))
+        return -1;
+    conn.inode = st.st_ino;
+    return rename(early.sun_path, final.sun_path);
+}
+
+/*
+ * Something happened in the directory. A command that cleans up /run would otherwise lock out the
+ * next runner, so when the name is gone, or not ours any more, the socket is made again.
+ */
+static void conn_dir_changed(struct source *s, uint32_t events)
+{
+    char b[1024];
+    struct sockaddr_un a = {0};
+    struct stat st;
+    (void)events;
+    (void)!read(s->fd, b, sizeof b);
+    if (!conn_address(&a, conn.dir, WIRE_SOCKET) &&
+        (lstat(a.sun_path, &st) || st.st_ino != conn.inode))
+        (void)conn_bind();
+}
+
+int conn_listen(const char *dir, bool any_peer, const struct conn_hooks *hooks)
+{
+    conn.dir = dir;
+    conn.hooks = hooks;
+    conn.any_peer = any_peer;
+    if (conn_bind())
+        return conn_say("listen in", dir);
+    /* Without this the agent works as well, it only cannot mend its name. */
+    conn.watch.fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+    if (conn.watch.fd >= 0 &&
+        inotify_add_watch(conn.watch.fd, dir, IN_DELETE | IN_MOVE | IN_ONLYDIR) >= 0)
+        (void)source_watch(&conn.watch, EPOLLIN);
     return 0;
 }
 

@@ -6,6 +6,7 @@
  *            this pid namespace (SO_PEERCRED says pid 0) is accepted, unless any_peer.
  * Replace:   a newly accepted connection takes the place of the old one, because a runner that
  *            was killed and started again may be faster than the news of its death.
+ * Name:      when the socket's name is removed or replaced it is made again.
  * Errors:    a malformed frame closes the connection; runs go on. conn_listen() says on stderr
  *            what failed and returns -1.
  */

@@ -54,7 +54,8 @@ static void reap_children(void)
 
 static bool is_stop(const struct signalfd_siginfo *i)
 {
-    return i->ssi_signo != SIGCHLD && (getpid() != 1 || i->ssi_pid == 0);
+    /* SI_USER: sent by kill(), which a terminal's SIGWINCH or SIGHUP is not. */
+    return i->ssi_signo != SIGCHLD && i->ssi_code == SI_USER && (getpid() != 1 || i->ssi_pid == 0);
 }
 
 static void signals_ready(struct source *s, uint32_t events)

@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define TIMEOUT_MAX_MS 1000000000000u /* some thirty years: none at all */
+
 static struct run *runs;
 static uint32_t last_stream;
 
@@ -100,7 +102,7 @@ void run_started(struct run *r, uint64_t timeout_ms)
     r->state = RUN_LIVE;
     r->owes_started = true;
     r->oom_before = cgroup_oom_seen();
-    if (timeout_ms)
+    if (timeout_ms && timeout_ms < TIMEOUT_MAX_MS)
         timer_set(&r->deadline, r->started_us + timeout_ms * 1000);
     run_out_wake(r, false);
 }

@@ -59,6 +59,8 @@ static void in_push(struct run *r)
         queue_drop(&in->pending, (size_t)n);
         in_took(r, (uint64_t)n);
     }
+    if (!in->pending.len)
+        queue_release(&in->pending);
     if (in->src.fd >= 0 && !in->pending.len && in->eof)
         in_end(r);
     if (in->src.fd >= 0 && source_watch(&in->src, in->pending.len ? EPOLLOUT : 0))

@@ -15,10 +15,22 @@
 #define FRAME_MAX   32768u
 #define BIG_OUTPUT  (256u << 10) /* a run that printed this much gets larger pipes */
 #define YOUNG_US    2000u        /* a younger run's frames wait for each other, see below */
+#define TRIM_US     300000u      /* an empty ring may keep its memory this long */
 #define RESUME_ROOM (WIRE_WINDOW / 4)
 
+static void trim_rings(struct timer *t);
 static void pipe_ready(struct source *s, uint32_t events);
 static bool run_emit(struct producer *p, struct batch *b);
+
+static struct timer trim = {.fire = trim_rings};
+
+/* A run that is quiet now does not keep the memory of its last flood. */
+static void trim_rings(struct timer *t)
+{
+    (void)t;
+    for (struct run *r = run_first(); r; r = r->next)
+        ring_trim(&r->ring);
+}
 
 void run_out_init(struct run *r)
 {
@@ -159,6 +171,8 @@ int run_out_ack(struct run *r, uint64_t before)
     run_out_resume(r);
     if (r->state == RUN_ENDED)
         ring_trim(&r->ring);
+    else if (!trim.at && r->ring.start == r->ring.end)
+        timer_set(&trim, loop_now() + TRIM_US);
     return 0;
 }
 

@@ -329,6 +329,22 @@ static void stopping_is_quick(void **state)
     assert_int_equal(status, 0);
 }
 
+static void a_removed_socket_comes_back(void **state)
+{
+    (void)state;
+    char command[300];
+    (void)snprintf(command, sizeof command, "rm -rf %s/* %s/.??*", tmp_dir, tmp_dir);
+    run(command);
+    reconnect();
+    (void)snprintf(command, sizeof command, "touch %s/x; mv %s/x %s/" WIRE_SOCKET, tmp_dir, tmp_dir,
+                   tmp_dir);
+    run(command);
+    nap_ms(50);
+    reconnect();
+    run("echo here");
+    assert_string_equal(res.out, "here\n");
+}
+
 static void an_idle_agent_is_small(void **state)
 {
     (void)state;
@@ -372,6 +388,7 @@ int main(int argc, char **argv)
         CASE(started_is_told_soon),
         CASE(the_agent_cannot_be_looked_into_or_killed),
         CASE(stopping_is_quick),
+        CASE(a_removed_socket_comes_back),
         CASE(an_idle_agent_is_small),
         cmocka_unit_test_setup_teardown(only_peers_outside_are_accepted, strict_setup,
                                         agent_teardown),
