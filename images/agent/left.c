@@ -110,17 +110,14 @@ static void learn_children(const pid_t *pids, int n, const char *run_id, pid_t m
 
 unsigned left_count(const char *run_id, pid_t main_pid, bool (*is_main)(pid_t))
 {
-    pid_t few[256], *pids = few;
+    pid_t few[256], *many = NULL;
     int n = proc_own_children(few, ARRAY_LEN(few));
     if (n < 0)
         return count_tree(run_id, main_pid);
-    if (n == (int)ARRAY_LEN(few) && (pids = malloc(CHILDREN_MAX * sizeof *pids)))
-        n = proc_own_children(pids, CHILDREN_MAX);
-    if (!pids)
-        pids = few;
-    learn_children(pids, n, run_id, main_pid, is_main);
-    if (pids != few)
-        free(pids);
+    if (n == (int)ARRAY_LEN(few) && (many = malloc(CHILDREN_MAX * sizeof *many)))
+        n = proc_own_children(many, CHILDREN_MAX);
+    learn_children(many ? many : few, n, run_id, main_pid, is_main);
+    free(many);
     uint32_t run = hash(run_id);
     unsigned total = 0;
     for (size_t i = 0; i < left.count; i++)
