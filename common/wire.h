@@ -52,13 +52,15 @@ enum wire_type {
     WIRE_RUN,        /* start a command; fields RUN_ID, COMMAND or ARG..., CWD, ENV..., STDIN_MODE,
                         TIMEOUT_MS, GRACE_MS, PTY, ROWS, COLS, SESSION */
     WIRE_STDIN,      /* raw bytes for the run's stdin; WIRE_F_EOF closes it */
-    WIRE_SIGNAL,     /* fields SIGNAL, TREE, GRACE_MS */
+    WIRE_SIGNAL,     /* fields SIGNAL, TREE, GRACE_MS; with TREE also RUN_ID, which ends
+                        what a run that is forgotten already has left behind */
     WIRE_ACK,        /* u64: bytes before this offset are stored and may be forgotten */
     WIRE_ATTACH,     /* u64: send this run's output again from this offset, then its exit */
     WIRE_DONE,       /* empty: the end of this run is stored, forget it */
     WIRE_RESIZE,     /* fields ROWS, COLS */
     WIRE_PING,       /* any bytes; answered by WIRE_PONG with the same bytes */
-    WIRE_FILE_READ,  /* fields PATH, OFFSET, SIZE (most bytes wanted) */
+    WIRE_FILE_READ,  /* fields PATH, OFFSET, SIZE (most bytes wanted; 0: the FILE_STAT of any
+                        kind of file, then an empty FILE_DATA) */
     WIRE_FILE_WRITE, /* fields PATH, MODE (optional), APPEND, PARENTS; bytes follow in FILE_DATA */
     WIRE_FILE_DATA,  /* raw bytes, both ways; WIRE_F_EOF ends */
     WIRE_FILE_LIST,  /* fields PATH, RECURSIVE, SIZE (most entries), CURSOR (name after which) */
@@ -117,7 +119,7 @@ enum wire_tag {
     WT_PIDS_NOW,
     WT_PIDS_MAX,
     WT_RUNNING,
-    WT_STDIN_OFFSET,
+    WT_STDIN_OFFSET, /* the next byte of stdin that is wanted */
     WT_PATH,
     WT_SIZE,
     WT_MODE,
@@ -126,7 +128,7 @@ enum wire_tag {
     WT_RECURSIVE,
     WT_CURSOR,
     WT_NAME,  /* relative to the listed directory */
-    WT_FTYPE, /* 'f' file, 'd' directory, 'l' link, 'p' fifo, 's' socket, 'c' 'b' device */
+    WT_FTYPE, /* number: 'f' file, 'd' directory, 'l' link, 'p' fifo, 's' socket, 'c' 'b' device */
     WT_MTIME_NS,
     WT_TARGET /* of a symbolic link */
 };
