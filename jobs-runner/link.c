@@ -234,13 +234,19 @@ static bool take_frame(struct link *l, const struct wire_header *h, const unsign
     return true;
 }
 
+/* FILE_DATA goes both ways; every other type belongs to one direction. */
+static bool from_agent(unsigned type)
+{
+    return type >= WIRE_HELLO_ACK || type == WIRE_FILE_DATA;
+}
+
 /* Hand out the whole frames in rx[0..n); keep the rest. */
 static void parse(struct link *l, size_t n)
 {
     size_t at = 0;
     struct wire_header h;
     while (n - at >= WIRE_HEADER && !l->closed && !l->broken) {
-        if (wire_header_get(rx + at, &h) < 0 || h.type < WIRE_HELLO_ACK) {
+        if (wire_header_get(rx + at, &h) < 0 || !from_agent(h.type)) {
             log_warn("an agent sent a malformed frame");
             broke(l);
             return;
