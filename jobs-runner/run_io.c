@@ -144,10 +144,23 @@ static void acknowledge(struct run *run)
         run->acked = run->seen;
 }
 
+/* Bytes that the agent no longer has and we never stored: counted as left out. */
+static void skip_gap(struct run *run, uint64_t n)
+{
+    struct err e = ERR_INIT;
+    run_spill(run);
+    run->seen += n;
+    capture_skip(&run->out, n);
+    if (run->log.fd >= 0 && runlog_skip(&run->log, n, &e) < 0)
+        log_gave_up(run, &e);
+}
+
 static void take_output(struct run *run, bool is_stderr, uint64_t offset, const char *p, size_t n)
 {
-    if (offset > run->seen || offset + n <= run->seen)
-        return; /* a gap would be the agent's fault; what is behind us came twice */
+    if (offset > run->seen)
+        skip_gap(run, offset - run->seen);
+    if (offset + n <= run->seen)
+        return; /* it came twice */
     p += run->seen - offset;
     n -= (size_t)(run->seen - offset);
     run->seen += n;

@@ -50,7 +50,8 @@ def floor(container, n, jobs=1):
     argv = ["exec", container, "/usr/local/sbin/sandbox-agent", "--bench-floor", str(n)]
     if jobs > 1:
         argv += ["-j", str(jobs)]
-    return json.loads(docker(*argv))
+    r = json.loads(docker(*argv))
+    return {"p50": r["p50_us"], "p90": r["p90_us"], "p99": r["p99_us"], "rate": r["per_second"]}
 
 
 def median_of(rounds):
