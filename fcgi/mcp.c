@@ -3,6 +3,7 @@
 #include "common/embed.h"
 #include "common/text.h"
 #include "fcgi/extra.h"
+#include "fcgi/tasks.h"
 #include "fcgi/tools.h"
 
 EMBED(instructions, "fcgi/instructions.txt");
@@ -30,13 +31,21 @@ bool mcp_modern_version(const char *version)
 
 /* --- methods -------------------------------------------------------------------------------- */
 
-static void write_capabilities(struct jw *w)
+static void write_capabilities(struct jw *w, bool modern)
 {
     jw_key(w, "capabilities");
     jw_object(w);
     jw_key(w, "tools");
     jw_object(w);
     jw_end_object(w);
+    if (modern) {
+        jw_key(w, "extensions");
+        jw_object(w);
+        jw_key(w, TASKS_EXTENSION);
+        jw_object(w);
+        jw_end_object(w);
+        jw_end_object(w);
+    }
     if (extra.capabilities)
         buf_addf(w->out, ",%s", extra.capabilities);
     jw_end_object(w);
@@ -49,7 +58,7 @@ static int run_initialize(struct op *op)
     struct jw w;
     op_result(op, &w);
     jw_kstring(&w, "protocolVersion", known ? asked : legacy_versions[0]);
-    write_capabilities(&w);
+    write_capabilities(&w, false);
     jw_key(&w, "serverInfo");
     jw_object(&w);
     jw_kstring(&w, "name", "sandbox-mcp");
@@ -69,7 +78,7 @@ static int run_discover(struct op *op)
     for (size_t i = 0; i < ARRAY_LEN(modern_versions); i++)
         jw_string(&w, modern_versions[i]);
     jw_end_array(&w);
-    write_capabilities(&w);
+    write_capabilities(&w, true);
     jw_kstring(&w, "instructions", instructions);
     return op_result_end(op, &w);
 }
@@ -149,19 +158,26 @@ static void write_text_content(struct jw *w, const struct buf *text)
     jw_end_array(w);
 }
 
-int mcp_finish_call(struct op *op)
+void mcp_write_call(const struct op *op, struct jw *w)
 {
     const struct call *c = &op->call;
     bool blocks = (c->tool->hints & TOOL_CONTENT) && !c->is_error;
-    struct jw w;
-    op_result(op, &w);
     if (blocks)
-        jw_kraw(&w, "content", c->out.p, c->out.len);
+        jw_kraw(w, "content", c->out.p, c->out.len);
     else
-        write_text_content(&w, &c->out);
+        write_text_content(w, &c->out);
     if (!blocks && !c->is_error)
-        jw_kraw(&w, "structuredContent", c->out.p, c->out.len);
-    jw_kbool(&w, "isError", c->is_error);
+        jw_kraw(w, "structuredContent", c->out.p, c->out.len);
+    jw_kbool(w, "isError", c->is_error);
+}
+
+int mcp_finish_call(struct op *op)
+{
+    struct jw w;
+    if (tasks_take(op))
+        return CALL_DONE;
+    op_result(op, &w);
+    mcp_write_call(op, &w);
     return op_result_end(op, &w);
 }
 
@@ -214,6 +230,9 @@ static const struct method modern_methods[] = {
     {"server/discover",      300000, run_discover},
     {"tools/list",           60000,  run_tools_list},
     {"tools/call",           0,      mcp_tools_call},
+    {"tasks/get",            0,      tasks_get},
+    {"tasks/cancel",         0,      tasks_cancel},
+    {"tasks/update",         0,      tasks_update},
     {"subscriptions/listen", 0,      run_listen},
 };
 

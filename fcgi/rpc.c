@@ -51,7 +51,7 @@ int op_fail(struct op *op, enum rpc_error error, const char *data, const char *f
     return CALL_DONE;
 }
 
-void op_result(struct op *op, struct jw *w)
+void op_result_of(struct op *op, struct jw *w, const char *type)
 {
     buf_clear(&op->out);
     *w = (struct jw)JW_INIT(&op->out);
@@ -61,7 +61,12 @@ void op_result(struct op *op, struct jw *w)
     jw_key(w, "result");
     jw_object(w);
     if (op->era->modern)
-        jw_kstring(w, "resultType", "complete");
+        jw_kstring(w, "resultType", type);
+}
+
+void op_result(struct op *op, struct jw *w)
+{
+    op_result_of(op, w, "complete");
 }
 
 static void server_info_meta(struct jw *w)
@@ -126,6 +131,7 @@ void exchange_release(struct exchange *x)
         struct op *op = &x->ops[i];
         if (op->calling)
             call_release(&op->call);
+        op->own_args = json_free(op->own_args);
         buf_release(&op->id);
         buf_release(&op->notes);
         buf_release(&op->out);
@@ -243,7 +249,7 @@ bool exchange_step(struct exchange *x)
         if (op->waits && call_ready(&op->call)) {
             op->waits = call_resume(&op->call) == CALL_WAITS;
             if (!op->waits)
-                (void)mcp_finish_call(op);
+                (void)(op->finish ? op->finish : mcp_finish_call)(op);
         }
         done &= !op->waits;
     }

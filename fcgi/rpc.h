@@ -64,6 +64,9 @@ struct op {
     struct buf notes;          /* notifications that go before the answer, one a line */
     struct buf out;            /* the answer; empty: none */
     struct call call;
+    struct json *own_args; /* arguments that we made, not the client */
+    int (*finish)(
+        struct op *op);  /* writes the answer of a call that waited; NULL: mcp_finish_call */
     bool calling;        /* `call` is in use */
     bool waits;          /* for the runner */
     bool dropped;        /* cancelled: no answer any more */
@@ -109,6 +112,7 @@ int op_fail(struct op *op, enum rpc_error error, const char *data, const char *f
 
 /* Begin and end a result: the caller writes members in between. */
 void op_result(struct op *op, struct jw *w);
+void op_result_of(struct op *op, struct jw *w, const char *type); /* resultType, modern era */
 int op_result_end(struct op *op, struct jw *w);
 
 /* A whole error response; id is JSON text, NULL or "": none is known. */
@@ -123,6 +127,9 @@ int mcp_tools_call(struct op *op);
 
 /* mcp.c: write the answer of a tool call that is done. */
 int mcp_finish_call(struct op *op);
+
+/* mcp.c: the members of a CallToolResult. */
+void mcp_write_call(const struct op *op, struct jw *w);
 
 /* Is this header value or name a version of the modern era? */
 bool mcp_modern_version(const char *version);

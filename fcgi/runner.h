@@ -38,8 +38,8 @@ struct runner_request {
     int64_t deadline_us;
     enum reply reply;
     struct buf result;
-    struct buf progress; /* the newest progress object */
-    bool progressed;     /* newer than what its caller has taken */
+    struct buf progress;       /* the newest progress object */
+    bool progressed;           /* newer than what its caller has taken */
     char run_id[ULID_LEN + 1]; /* the run it has started, when known */
     struct runner_request *next;
 };

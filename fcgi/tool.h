@@ -49,6 +49,8 @@ struct tool {
 #define TOOL_PROGRESS 32u
 /* The result is a JSON array of content blocks (images, audio), not structured content. */
 #define TOOL_CONTENT 64u
+/* What goes on as a job may be answered as a task (tasks.h). */
+#define TOOL_TASK 128u
 
 struct call {
     struct app *app;

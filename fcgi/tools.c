@@ -29,13 +29,13 @@ EMBED_TOOL(write_text);
 // clang-format off
 static const struct tool table[] = {
 ROW(exec, "Run a command", SET_CORE,
-    HINT_DESTRUCTIVE | HINT_OPENWORLD | TOOL_CANCELS | TOOL_PROGRESS,
+    HINT_DESTRUCTIVE | HINT_OPENWORLD | TOOL_CANCELS | TOOL_PROGRESS | TOOL_TASK,
     "Run a shell command in a sandbox (its own Linux container, root, made when missing) and get exit_code, "
     "stdout, stderr. Each call is a fresh sh in /workspace: files stay; cd, variables and functions do not. "
     "stdin is empty, so nothing may ask questions. A command that outlives `wait` is not lost: the answer "
     "has status \"running\" and a job_id for get_job. For servers and long work take run_background. "
     "Long output keeps its beginning and end."),
-ROW(run_background, "Start a job", SET_CORE, HINT_DESTRUCTIVE | HINT_OPENWORLD,
+ROW(run_background, "Start a job", SET_CORE, HINT_DESTRUCTIVE | HINT_OPENWORLD | TOOL_TASK,
     "Start a long command (build, download, server) in a sandbox and return its job_id at once. "
     "Follow it with get_job, end it with stop_job."),
 ROW(get_job, "Look at a job", SET_CORE, HINT_READONLY | HINT_IDEMPOTENT | TOOL_PROGRESS,
