@@ -82,12 +82,25 @@ void runner_request_release(struct runner *r, struct runner_request *q)
     runner_request_init(q);
 }
 
+static int delete_done(struct runner *r, struct err *e)
+{
+    for (size_t i = 0; i < r->n_done; i++)
+        if (db_run(r->db, Q_REQUEST_DELETE, e, "i", r->done[i]) < 0)
+            return -1;
+    r->n_done = 0;
+    return 0;
+}
+
 void runner_tidy(struct runner *r)
 {
     struct err e = ERR_INIT;
-    for (size_t i = 0; i < r->n_done; i++)
-        (void)!db_run(r->db, Q_REQUEST_DELETE, &e, "i", r->done[i]);
+    (void)!delete_done(r, &e); /* what stays is purged by the runner */
     r->n_done = 0;
+}
+
+bool runner_untidy(const struct runner *r)
+{
+    return r->n_done > 0;
 }
 
 /* The doorbell's write end, kept open: opening it for each call would cost more than the write. */
@@ -170,8 +183,8 @@ static int64_t new_id(void)
     return MAX(us - start_us, (int64_t)0) / 64 << 10 | (chance & 0x3ff);
 }
 
-static int add_row(struct runner *r, struct runner_request *q, const char *kind, const char *args,
-                   int64_t limit, struct err *e)
+static int insert_row(struct runner *r, struct runner_request *q, const char *kind,
+                      const char *args, int64_t limit, struct err *e)
 {
     int64_t now = clock_real_ms();
     for (int tries = 0; tries < 8; tries++) {
@@ -185,6 +198,21 @@ static int add_row(struct runner *r, struct runner_request *q, const char *kind,
         }
     }
     return err_set(e, ERR_INTERNAL, "no free request id was found");
+}
+
+/* The rows of former requests go in the same transaction: one commit instead of two. */
+static int add_row(struct runner *r, struct runner_request *q, const char *kind, const char *args,
+                   int64_t limit, struct err *e)
+{
+    if (!r->n_done)
+        return insert_row(r, q, kind, args, limit, e);
+    if (db_begin(r->db, e) < 0)
+        return -1;
+    if (delete_done(r, e) == 0 && insert_row(r, q, kind, args, limit, e) == 0 &&
+        db_commit(r->db, e) == 0)
+        return 0;
+    db_rollback(r->db);
+    return -1;
 }
 
 int runner_submit(struct runner *r, struct runner_request *q, const char *kind, const char *args,

@@ -9,7 +9,8 @@
  * Runner down: submitting fails at once (code "runner_down"). If it dies while a request is in
  * flight, the request stays: a new runner takes up what it finds, so waiting goes on until the
  * request's own deadline.
- * Rows: the caller of a request deletes its row. runner_tidy does it, after the answer has left.
+ * Rows: the caller of a request deletes its row, together with its next request, or by
+ *   runner_tidy when there is none for a while.
  */
 #ifndef SMCP_FCGI_RUNNER_H
 #define SMCP_FCGI_RUNNER_H
@@ -87,6 +88,7 @@ void runner_dispatch(struct runner *r);
 
 /* Delete the rows that are done with. */
 void runner_tidy(struct runner *r);
+bool runner_untidy(const struct runner *r); /* there is something for runner_tidy */
 
 /* The error for a request that ended in REPLY_NONE. Returns -1. */
 int runner_no_reply(struct runner *r, const struct runner_request *q, struct err *e);

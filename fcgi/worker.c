@@ -14,6 +14,8 @@
  */
 #define CLOSE_POLL "LIBFCGI_OS_CLOSE_POLL_TIMEOUT=100"
 
+#define TIDY_AFTER_MS 500 /* without a request */
+
 static volatile sig_atomic_t stop;
 
 static void on_term(int sig)
@@ -63,7 +65,6 @@ static void serve(struct app *app, FCGX_Request *r, const struct worker_hooks *h
     web_serve(app, &h);
     http_release(&h);
     FCGX_Finish_r(r);
-    runner_tidy(&app->runner);
     hooks->idle(hooks->ctx);
 }
 
@@ -102,7 +103,11 @@ static void accept_loop(struct app *app, int listen_fd, int ep, const sigset_t *
     (void)FCGX_InitRequest(&r, listen_fd, 0);
     while (!stop) {
         struct epoll_event ev;
-        if (epoll_pwait(ep, &ev, 1, -1, waiting) <= 0)
+        int patience = runner_untidy(&app->runner) ? TIDY_AFTER_MS : -1;
+        int n = epoll_pwait(ep, &ev, 1, patience, waiting);
+        if (n == 0)
+            runner_tidy(&app->runner);
+        if (n <= 0)
             continue;
         /* Negative: another worker was faster, or the peer talked rubbish. */
         if (FCGX_Accept_r(&r) >= 0)
