@@ -6,11 +6,22 @@
 #include "fcgi/queries.h"
 #include "fcgi/window.h"
 
-#define TOUCH_MS      10000        /* last_used is not written more often */
+#define TOUCH_MS      10000        /* last_used need not be written more often */
 #define SCAN_MAX      (512u << 20) /* bytes read on the way to a line */
 #define ELSEWHERE_MAX (4 << 20)    /* bytes asked of the sandbox when lines are skipped */
 
 /* --- the sandbox and its workspace ---------------------------------------------------------- */
+
+/* How old last_used may become: a use must count before the clean-up acts. */
+static int64_t touch_after(const struct settings *s)
+{
+    int64_t ms = TOUCH_MS;
+    if (s->idle_stop)
+        ms = MIN(ms, s->idle_stop * 250);
+    if (s->idle_remove)
+        ms = MIN(ms, s->idle_remove * 250);
+    return ms;
+}
 
 /* 1 it exists, 0 it does not, -1 error. Notes that it was used. */
 static int use_sandbox(struct call *c, const char *name)
@@ -20,7 +31,7 @@ static int use_sandbox(struct call *c, const char *name)
     int n = db_row(db, Q_SANDBOX, &c->err, "t", name);
     if (n != 1)
         return n;
-    bool stale = db_int(db, Q_SANDBOX, 1) < now - TOUCH_MS;
+    bool stale = db_int(db, Q_SANDBOX, 1) < now - touch_after(c->app->settings);
     db_done(db, Q_SANDBOX);
     if (stale && db_run(db, Q_SANDBOX_TOUCH, &c->err, "it", now, name) < 0)
         return -1;
