@@ -138,7 +138,7 @@ class Server:
         self.env_file.write_text("".join(f"{k}={v}\n" for k, v in self.settings.items()))
         self.env_file.chmod(0o600)
 
-    def start(self):
+    def start(self, healthy=True):
         self.write_env()
         self.run_dir.mkdir(mode=0o711)
         self.run_dir.chmod(0o711)
@@ -157,7 +157,8 @@ class Server:
              "-f", ROOT / "lighttpd/sandbox-mcp.conf"],
             SMCP_HOST="127.0.0.1", SMCP_PORT=self.port, SMCP_RUN_DIR=self.run_dir,
             LIGHTTPD_UPLOAD_DIR=upload, LIGHTTPD_MAX_BODY_KIB=body)
-        self.wait_healthy()
+        if healthy:
+            self.wait_healthy()
         return self
 
     def spawn(self, name, argv, **env):
@@ -169,6 +170,16 @@ class Server:
 
     def start_runner(self):
         self.spawn("runner", [BUILD / "jobs-runner", "--env-file", self.env_file])
+        wait_for(self.runner_listens, 30, "the runner opens its doorbell")
+
+    def runner_listens(self):
+        if self.programs["runner"].poll() is not None:
+            raise AssertionError(f"the runner ended:\n{self.log('runner')[-3000:]}")
+        try:
+            os.close(os.open(self.run_dir / "doorbell", os.O_WRONLY | os.O_NONBLOCK))
+            return True
+        except OSError:
+            return False
 
     def start_responder(self):
         self.spawn("responder", [
@@ -221,7 +232,6 @@ class Server:
     def restart_runner(self, kill=True):
         self.end("runner", signal.SIGKILL if kill else signal.SIGTERM)
         self.start_runner()
-        self.wait_healthy()
 
     def stop(self):
         problems = []

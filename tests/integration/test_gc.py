@@ -11,9 +11,9 @@ from server import MINI, docker, wait_for
 
 @pytest.fixture(scope="module")
 def quick():
-    """One server that stops after 3 s without use, removes after 7 s, and looks every second."""
+    """One server that stops after 2 s without use, removes after 5 s, and looks every second."""
     from server import Server
-    s = Server(SMCP_IDLE_STOP_SECONDS=3, SMCP_IDLE_REMOVE_SECONDS=7, SMCP_GC_INTERVAL_SECONDS=1)
+    s = Server(SMCP_IDLE_STOP_SECONDS=2, SMCP_IDLE_REMOVE_SECONDS=5, SMCP_GC_INTERVAL_SECONDS=1)
     try:
         yield s.start()
     finally:
@@ -51,9 +51,9 @@ def test_a_stop_by_the_clean_up_is_no_surprise_to_report(quick):
 def test_silent_work_is_use(quick):
     result = {}
     thread = threading.Thread(target=lambda: result.update(
-        r=quick.ok("exec", sandbox="silent-exec", command="sleep 9; echo done", wait=60)))
+        r=quick.ok("exec", sandbox="silent-exec", command="sleep 6.5; echo done", wait=60)))
     thread.start()
-    job = quick.ok("run_background", sandbox="silent-job", command="sleep 9; echo done")["job_id"]
+    job = quick.ok("run_background", sandbox="silent-job", command="sleep 6.5; echo done")["job_id"]
     thread.join(60)
     assert (result["r"]["stdout"], result["r"]["exit_code"]) == ("done\n", 0)
     end = quick.job_end(job)
@@ -63,7 +63,7 @@ def test_silent_work_is_use(quick):
 def test_looking_at_files_is_use(quick):
     quick.ok("write_text", sandbox="files", path="f", content="x")
     quick.sh("files", "true")
-    end = time.monotonic() + 9
+    end = time.monotonic() + 6.5
     while time.monotonic() < end:  # longer than the time after which it would be removed
         assert quick.ok("read_text", sandbox="files", path="f")["content"] == "x"
         time.sleep(0.3)
@@ -80,10 +80,10 @@ def test_ttl(quick):
 
 def test_the_clean_up_races_with_use(quick):
     """Used again just when it is stopped or removed: live or fresh, never half."""
-    for i in range(12):
+    for i in range(7):
         r = quick.ok("exec", sandbox="race", command="echo here; ls; echo x > f")
         assert r["exit_code"] == 0 and r["stdout"].startswith("here\n")
-        time.sleep(2.6 + (i % 6) * 0.2)  # around the moment at which the clean-up stops it
+        time.sleep(1.7 + i * 0.2)  # around the moment at which the clean-up stops it
 
 
 def test_orphaned_containers_go(quick):
