@@ -43,18 +43,25 @@ int app_open(struct app *a, struct err *e)
     return -1;
 }
 
-/* In the child of app_start_runner: a daemon of its own, which must not touch our stdout. */
-static _noreturn_ void become_runner(const char *path)
+/*
+ * In the child of app_start_runner: a daemon of its own. It must not hold our stdout or stderr,
+ * whose ends a client waits for; it writes to RUN_DIR/jobs-runner.log.
+ */
+static _noreturn_ void become_runner(const char *program, const char *log, const char *env_file)
 {
     (void)setsid();
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-    if (null < 0 || dup2(null, STDIN_FILENO) < 0 || dup2(null, STDOUT_FILENO) < 0)
+    int out = open(log, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (null < 0 || out < 0 || dup2(null, STDIN_FILENO) < 0 || dup2(null, STDOUT_FILENO) < 0 ||
+        dup2(out, STDERR_FILENO) < 0)
         _exit(126);
     sigset_t none;
     sigemptyset(&none);
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
     (void)signal(SIGPIPE, SIG_DFL);
-    (void)execl(path, "jobs-runner", (char *)NULL);
+    (void)signal(SIGCHLD, SIG_DFL);
+    const char *option = env_file ? "--env-file" : NULL;
+    (void)execl(program, "jobs-runner", option, env_file, (char *)NULL);
     _exit(127);
 }
 
@@ -70,17 +77,19 @@ static bool wait_for_runner(struct app *a)
 
 int app_start_runner(struct app *a, struct err *e)
 {
-    struct buf path = BUF_INIT(PATH_MAX);
+    struct buf path = BUF_INIT(PATH_MAX), log = BUF_INIT(PATH_MAX);
+    buf_addf(&log, "%s/jobs-runner.log", a->settings->run_dir);
     int r = fs_program_dir(&path, e);
     buf_adds(&path, "/jobs-runner");
     if (r == 0 && access(path.p, X_OK) < 0)
         r = err_sys(e, "cannot start %s", path.p);
     pid_t pid = r == 0 ? fork() : 0;
     if (r == 0 && pid == 0)
-        become_runner(path.p);
+        become_runner(path.p, log.p, a->env_file);
     if (pid < 0)
         r = err_sys(e, "fork");
     buf_release(&path);
+    buf_release(&log);
     if (r == 0 && !wait_for_runner(a))
         r = err_set(e, ERR_UNAVAILABLE, "the jobs-runner was started but does not listen");
     return r;

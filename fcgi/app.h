@@ -21,8 +21,9 @@ struct app {
     struct runner runner;
     unsigned toolsets;                  /* bits of the tool sets that SMCP_TOOLSETS switches on */
     unsigned char token_hash[APP_HASH]; /* SHA-256 of the bearer token */
-    bool starts_runner;                 /* stdio: start the runner when it is not there */
-    int64_t health_us;                  /* when health_text was made */
+    const char *env_file; /* for a runner that we start; NULL: the environment has it all */
+    bool starts_runner;   /* stdio: start the runner when it is not there */
+    int64_t health_us;    /* when health_text was made */
     int health_status;
     struct buf health_text;
 };

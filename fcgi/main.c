@@ -85,8 +85,7 @@ static int run_default(struct settings *s, const struct options *o)
 
 static int run_stdio(struct settings *s, const struct options *o)
 {
-    (void)o;
-    return stdio_run(s);
+    return stdio_run(s, o->env_file);
 }
 
 static int run_call(struct settings *s, const struct options *o)

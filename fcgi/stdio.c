@@ -174,7 +174,7 @@ static void turn(struct session *s, int term)
     step_all(s);
 }
 
-int stdio_run(const struct settings *settings)
+int stdio_run(const struct settings *settings, const char *env_file)
 {
     struct session s = {.flying = NULL};
     struct err e = ERR_INIT;
@@ -183,6 +183,7 @@ int stdio_run(const struct settings *settings)
         return 1;
     }
     s.app.starts_runner = true;
+    s.app.env_file = env_file;
     buf_init(&s.in, (size_t)settings->max_body);
     _cleanup_close_ int term = term_fd();
     while (!s.ended)

@@ -4,6 +4,7 @@
 #include "common/runlog.h"
 #include "common/wire.h"
 #include "fcgi/queries.h"
+#include "fcgi/rpc.h"
 #include "fcgi/tool.h"
 #include "fcgi/tools.h"
 #include "tests/unit/support.h"
@@ -445,6 +446,95 @@ static void a_link_goes_to_the_sandbox(void **state)
     finish(&s);
 }
 
+/* --- tasks ---------------------------------------------------------------------------------- */
+
+#define TASKS "{\"extensions\":{\"io.modelcontextprotocol/tasks\":{}}}"
+
+/* Start a message of the modern era, with or without the extension. */
+static void modern(struct exchange *x, const char *method, const char *params, bool declared)
+{
+    struct buf body = BUF_INIT(1 << 16);
+    buf_addf(&body,
+             "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"%s\",\"params\":{%s,\"_meta\":{"
+             "\"io.modelcontextprotocol/protocolVersion\":\"2026-07-28\","
+             "\"io.modelcontextprotocol/clientCapabilities\":%s}}}",
+             method, params, declared ? TASKS : "{}");
+    exchange_init(x, &app, NULL, &body);
+    exchange_start(x);
+}
+
+static void expect_answer(struct exchange *x, const char *has)
+{
+    struct buf out = BUF_INIT(1 << 20);
+    assert_true(exchange_step(x));
+    exchange_answer(x, &out);
+    if (!strstr(out.p, has))
+        fail_msg("%s", out.p);
+    buf_release(&out);
+    exchange_release(x);
+}
+
+static void a_job_is_a_task_for_who_declares_it(void **state)
+{
+    (void)state;
+    struct exchange x;
+    char reply[64];
+    const char *call = "\"name\":\"run_background\",\"arguments\":{\"command\":\"x\"}";
+    runner_starts();
+    store_job("", true);
+    for (int declared = 0; declared < 2; declared++) {
+        modern(&x, "tools/call", call, declared);
+        answer(next_request("run", reply), reply, true,
+               "{\"job_id\":\"" JOB "\",\"status\":\"running\"}");
+        runner_dispatch(&app.runner);
+        expect_answer(&x, declared ? "\"resultType\":\"task\",\"taskId\":\"" JOB
+                                     "\",\"status\":\"working\""
+                                   : "\"resultType\":\"complete\",\"content\":[");
+    }
+    modern(&x, "tasks/cancel", "\"taskId\":\"" JOB "\"", true);
+    answer(next_request("stop", reply), reply, true, "{\"stopped\":true}");
+    runner_dispatch(&app.runner);
+    expect_answer(&x, "\"result\":{\"resultType\":\"complete\",\"_meta\"");
+    modern(&x, "tasks/cancel", "\"taskId\":\"" JOB "\"", true);
+    answer(next_request("stop", reply), reply, false, "{\"error\":\"no\"}");
+    runner_dispatch(&app.runner);
+    expect_answer(&x, "\"code\":-32603");
+}
+
+static const struct {
+    int line;
+    const char *method, *params;
+    bool declared;
+    const char *has;
+} task_rows[] = {
+    {ROW, "tasks/get", "\"taskId\":\"" JOB "\"", true,
+     "\"status\":\"completed\",\"statusMessage\":"},
+    {ROW, "tasks/get", "\"taskId\":\"" JOB "\"", true,
+     "\"result\":{\"content\":[{\"type\":\"text\",\"text\":\"{\\\"job_id\\\""},
+    {ROW, "tasks/get", "\"taskId\":\"" JOB "\"", false, "\"code\":-32021"},
+    {ROW, "tasks/get", "\"taskId\":\"nope\"", true, "\"code\":-32602"},
+    {ROW, "tasks/get", "\"taskId\":5", true, "\"code\":-32602"},
+    {ROW, "tasks/get", "\"a\":5", true, "\"code\":-32602"},
+    {ROW, "tasks/cancel", "\"taskId\":\"" JOB "\"", true, "\"resultType\":\"complete\""},
+    {ROW, "tasks/update", "\"taskId\":\"" JOB "\"", true, "\"resultType\":\"complete\""},
+    {ROW, "tasks/update", "\"taskId\":\"nope\"", true, "\"code\":-32602"},
+    {ROW, "tasks/list", "\"a\":5", true, "\"code\":-32601"},
+    {ROW, "tasks/result", "\"taskId\":\"" JOB "\"", true, "\"code\":-32601"},
+    {ROW, "server/discover", "\"a\":5", false,
+     "\"extensions\":{\"io.modelcontextprotocol/tasks\":{}}"},
+};
+
+static void an_ended_job_is_a_completed_task(void **state)
+{
+    (void)state;
+    store_job("out\n", false);
+    for (size_t i = 0; i < ARRAY_LEN(task_rows); i++) {
+        struct exchange x;
+        modern(&x, task_rows[i].method, task_rows[i].params, task_rows[i].declared);
+        expect_answer(&x, task_rows[i].has);
+    }
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void)
@@ -465,6 +555,8 @@ int main(void)
         TEST(looking_makes_no_sandbox),
         TEST(writing_makes_the_sandbox),
         TEST(a_link_goes_to_the_sandbox),
+        TEST(a_job_is_a_task_for_who_declares_it),
+        TEST(an_ended_job_is_a_completed_task),
     };
     (void)signal(SIGPIPE, SIG_IGN);
     return cmocka_run_group_tests(tests, NULL, NULL);
