@@ -272,6 +272,8 @@ static void answer(struct run *run, struct run_waiter *w)
 {
     struct buf out = BUF_INIT(16u << 20);
     unlink_waiter(w);
+    if (run->want)
+        sandbox_need_quietly(run->want);
     if (w->what == WAIT_RESULT)
         run_result(run, run->status == NULL, &out);
     else if (w->what == WAIT_START)

@@ -480,6 +480,11 @@ void sandbox_unneed(struct sandbox *sb, struct sandbox_want *w)
         }
 }
 
+void sandbox_need_quietly(struct sandbox_want *w)
+{
+    w->q = NULL;
+}
+
 /* States in which no call to Docker is under way, or one that can be dropped. */
 static bool can_remove_now(const struct sandbox *sb)
 {

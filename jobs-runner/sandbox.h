@@ -104,6 +104,7 @@ void sandbox_spec_default(const struct runner *r, struct sandbox_spec *spec);
 struct sandbox_want *sandbox_need(struct sandbox *sb, bool created, struct request *q,
                                   sandbox_done *done, void *arg);
 void sandbox_unneed(struct sandbox *sb, struct sandbox_want *w);
+void sandbox_need_quietly(struct sandbox_want *w); /* its request was answered: no more progress */
 
 /* Remove container and row, end its runs, then answer `q`. */
 void sandbox_destroy(struct sandbox *sb, bool delete_files, struct request *q);

@@ -44,7 +44,7 @@ def test_two_sandboxes_of_one_image(server, box, registry):
     made = parallel(2, lambda i: server.ok("create_sandbox", sandbox=names[i], image=registry.image))
     assert all(m["created"] for m in made)
     for name in names:
-        assert server.sh(name, "echo hi")["stdout"] == "hi\n"
+        assert server.sh(name, "echo hi") == "hi\n"
         server.ok("destroy_sandbox", sandbox=name, delete_files=True)
 
 
