@@ -197,9 +197,11 @@ static int check_body(struct web *w)
     buf_init(&w->body, (size_t)w->app->settings->max_body);
     if (http_body(w->http, &w->body, &e) == 0)
         return GO_ON;
-    if (e.kind == ERR_LIMIT)
-        err_wrap(&e, "use upload_file for large files");
-    return refuse(w, e.kind == ERR_LIMIT ? 413 : 400, NULL, e.msg);
+    if (e.kind != ERR_LIMIT)
+        return refuse(w, 400, NULL, e.msg);
+    char message[sizeof e.msg + 64];
+    (void)snprintf(message, sizeof message, "%s; large files go by upload_file", e.msg);
+    return refuse(w, 413, NULL, message);
 }
 
 static int check_toolsets(struct web *w)

@@ -6,6 +6,7 @@
 #include "fcgi/web.h"
 
 #include <fcgiapp.h>
+#include <malloc.h>
 #include <sys/epoll.h>
 
 /*
@@ -57,12 +58,21 @@ static int face_flush(void *ctx)
 
 static const struct http_face face = {face_read, face_write, face_flush};
 
+/* After a large request: its many small blocks would keep their pages. */
+static void give_memory_back(const struct http *h)
+{
+    const char *length = http_var(h, "CONTENT_LENGTH");
+    if (length && strlen(length) >= 6)
+        (void)malloc_trim(0);
+}
+
 static void serve(struct app *app, FCGX_Request *r, const struct worker_hooks *hooks)
 {
     struct http h;
     hooks->busy(hooks->ctx);
     http_init(&h, &face, r, r->envp, r->ipcFd);
     web_serve(app, &h);
+    give_memory_back(&h);
     http_release(&h);
     FCGX_Finish_r(r);
     hooks->idle(hooks->ctx);
@@ -122,6 +132,8 @@ int worker_run(const struct settings *s, int listen_fd, const struct worker_hook
     struct app app;
     struct err e = ERR_INIT;
     sigset_t waiting;
+    /* Fixed, or one large request would make malloc keep that much for ever. */
+    (void)mallopt(M_MMAP_THRESHOLD, 256 << 10);
     add_to_environment(close_poll);
     if (FCGX_Init() != 0 || app_init(&app, s, &e) < 0) {
         log_error("a worker cannot start: %s", e.msg);
