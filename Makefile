@@ -60,6 +60,7 @@ SRC_fcgi   := $(sort $(wildcard fcgi/*.c))
 SRC_runner := $(sort $(wildcard jobs-runner/*.c))
 SRC_agent  := $(sort $(wildcard images/agent/*.c)) common/wire.c
 SRC_tests  := $(sort $(wildcard tests/unit/test_*.c))
+SRC_fixtures := $(sort $(wildcard tests/clients/fixtures/*.c))
 SRC_fuzz   := $(sort $(wildcard tests/fuzz/fuzz_*.c))
 EMBEDDED   := $(wildcard common/sql/*.sql fcgi/tools/*.json fcgi/*.txt)
 
@@ -102,6 +103,9 @@ $(B)/libnone.a:
 
 $(B)/sandbox-mcp: $(B)/obj/fcgi/main.o $(B)/libfcgi.a $(B)/libcommon.a
 	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -o $@ $^ $(LIBS_COMMON) $(LIBS_fcgi)
+# The responder with what the conformance suite asks for: its own objects, another table "extra".
+$(B)/sandbox-mcp-conformance: $(B)/obj/fcgi/main.o $(call obj,$(SRC_fixtures)) $(B)/libfcgi.a $(B)/libcommon.a
+	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -o $@ $^ $(LIBS_COMMON) $(LIBS_fcgi)
 $(B)/jobs-runner: $(B)/obj/jobs-runner/main.o $(B)/librunner.a $(B)/libcommon.a
 	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -o $@ $^ $(LIBS_COMMON) $(LIBS_runner)
 $(B)/sandbox-agent: $(SRC_agent) $(wildcard images/agent/*.h) common/wire.h $(B)/.flags
@@ -141,7 +145,7 @@ lint: ## Formatting, layering, forbidden calls, static analysis
 	@tests/lint
 
 fmt: ## Format the C code
-	@clang-format -i $(wildcard common/*.[ch] fcgi/*.[ch] jobs-runner/*.[ch] images/agent/*.[ch] tests/unit/*.[ch] tests/fuzz/*.[ch])
+	@clang-format -i $(wildcard common/*.[ch] fcgi/*.[ch] jobs-runner/*.[ch] images/agent/*.[ch] tests/unit/*.[ch] tests/fuzz/*.[ch] tests/clients/fixtures/*.[ch])
 
 hdr-check: ## Each header compiles alone
 	@for h in $(wildcard common/*.h fcgi/*.h jobs-runner/*.h); do \
@@ -182,4 +186,4 @@ help: ## This list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' Makefile
 
 -include $(patsubst %.o,%.d,$(OBJ_common) $(OBJ_fcgi) $(OBJ_runner)) \
-  $(patsubst %.c,$(B)/obj/%.d,$(SRC_tests) $(SRC_fuzz))
+  $(patsubst %.c,$(B)/obj/%.d,$(SRC_tests) $(SRC_fuzz) $(SRC_fixtures))
