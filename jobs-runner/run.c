@@ -362,6 +362,32 @@ static void detach(struct run *run)
         link_stream_drop(sb->link, run->stream);
 }
 
+/* What the outbox writes and tells the agent, when the run itself is gone. */
+static struct outbox_run_end describe_end(struct run *run)
+{
+    struct outbox_run_end end = {
+        .status = run->status,
+        .exit_code = run->exit_code,
+        .signal = run->signal,
+        .oom_killed = run->oom_killed,
+        .left_running = run->left_running,
+        .duration_us = run->duration_us,
+        .log = run->log.fd >= 0,
+        .generation = run->generation,
+        .started_at = run->started_at,
+        .timeout_ms = run->timeout_ms,
+        .link = run->link,
+        .stream = run->stream,
+    };
+    memcpy(end.id, run->id, sizeof end.id);
+    memcpy(end.sandbox, run->sandbox, sizeof end.sandbox);
+    if (*run->reason)
+        end.reason = xstrdup(run->reason);
+    if (!run->recorded)
+        end.command = TAKE_PTR(run->command);
+    return end;
+}
+
 void run_end(struct run *run, const char *status)
 {
     detach(run);
@@ -370,22 +396,7 @@ void run_end(struct run *run, const char *status)
         run_spill(run);
     if (!run->duration_us)
         run->duration_us = clock_mono_us() - run->started_us;
-    struct outbox_run_end end = {.status = status,
-                                 .exit_code = run->exit_code,
-                                 .signal = run->signal,
-                                 .oom_killed = run->oom_killed,
-                                 .left_running = run->left_running,
-                                 .reason = *run->reason ? xstrdup(run->reason) : NULL,
-                                 .duration_us = run->duration_us,
-                                 .log = run->log.fd >= 0,
-                                 .command = run->recorded ? NULL : TAKE_PTR(run->command),
-                                 .generation = run->generation,
-                                 .started_at = run->started_at,
-                                 .timeout_ms = run->timeout_ms,
-                                 .link = run->link,
-                                 .stream = run->stream};
-    memcpy(end.id, run->id, sizeof end.id);
-    memcpy(end.sandbox, run->sandbox, sizeof end.sandbox);
+    struct outbox_run_end end = describe_end(run);
     if (run->keep_result) {
         struct buf out = BUF_INIT(16u << 20);
         run_result(run, false, &out);
