@@ -16,11 +16,13 @@
 #include <sys/un.h>
 #include <sys/wait.h>
 
-#define BACKLOG   1024
-#define SHRINK_US 10000000 /* idle time after which one worker more than needed ends */
-#define YOUNG_US  2000000  /* one that dies sooner was not started for long */
-#define DELAY_MAX 5000000
-#define GROW_MAX  8 /* most workers started at a time */
+#define BACKLOG       1024
+#define STALE_TRIES   60
+#define STALE_WAIT_MS 50
+#define SHRINK_US     10000000 /* idle time after which one worker more than needed ends */
+#define YOUNG_US      2000000  /* one that dies sooner was not started for long */
+#define DELAY_MAX     5000000
+#define GROW_MAX      8 /* most workers started at a time */
 
 /* Shared with the workers. */
 struct place {
@@ -283,7 +285,16 @@ int prefork_run(const struct settings *s, int listen_fd)
     return 0;
 }
 
-/* A socket that nobody listens on any more was left by a dead process. */
+static bool somebody_listens(const struct sockaddr_un *a)
+{
+    _cleanup_close_ int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    return fd >= 0 && connect(fd, (const struct sockaddr *)a, sizeof *a) == 0;
+}
+
+/*
+ * A socket that nobody listens on any more was left by a dead process. The workers of one that was
+ * just killed end a moment after it.
+ */
 static int remove_stale(const char *path, const struct sockaddr_un *a, struct err *e)
 {
     struct stat st;
@@ -291,9 +302,11 @@ static int remove_stale(const char *path, const struct sockaddr_un *a, struct er
         return errno == ENOENT ? 0 : err_sys(e, "%s", path);
     if (!S_ISSOCK(st.st_mode))
         return err_set(e, ERR_CONFLICT, "%s exists and is no socket", path);
-    _cleanup_close_ int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd >= 0 && connect(fd, (const struct sockaddr *)a, sizeof *a) == 0)
-        return err_set(e, ERR_CONFLICT, "another process listens on %s", path);
+    for (int i = 0; somebody_listens(a); i++) {
+        if (i == STALE_TRIES)
+            return err_set(e, ERR_CONFLICT, "another process listens on %s", path);
+        (void)poll(NULL, 0, STALE_WAIT_MS);
+    }
     return unlink(path) == 0 ? 0 : err_sys(e, "cannot remove %s", path);
 }
 

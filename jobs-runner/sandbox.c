@@ -247,7 +247,7 @@ static void act_ready(struct sandbox *sb, const struct err *e)
     (void)e;
     struct err failed = ERR_INIT;
     sb->stopped_by_us = sb->fresh = false;
-    sb->name_tries = sb->starts = 0;
+    sb->name_tries = sb->starts = sb->stale_looks = 0;
     sb->progress[0] = '\0';
     if (sandbox_store_state(sb, "running", &failed) < 0)
         log_err(LOG_LEVEL_WARN, sb->name, &failed);
@@ -272,7 +272,7 @@ static void act_fail(struct sandbox *sb, const struct err *e)
     log_err(LOG_LEVEL_WARN, sb->name, e);
     sb->state = SB_UNKNOWN;
     sb->pulled = false;
-    sb->name_tries = sb->starts = 0;
+    sb->name_tries = sb->starts = sb->stale_looks = 0;
     /* Docker being down says nothing about the container: its runs may well go on. */
     bool unknown = streq(err_code(e), "docker_down");
     if (!unknown)

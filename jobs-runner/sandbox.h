@@ -72,6 +72,7 @@ struct sandbox {
     pid_t init;
     sd_event_source *pid_watch, *dir_watch, *timer;
     int name_tries;
+    int stale_looks; /* since it was ready: Docker named an init process that had ended */
     int starts; /* since it was ready: a container that exits at once is not started for ever */
     bool pulled;
     enum sandbox_heal heal; /* not yet told */

@@ -10,6 +10,8 @@
 #include <sys/pidfd.h>
 
 #define CONNECT_LIMIT_US 20000000
+#define STALE_LOOK_US    20000
+#define STALE_LOOKS      250
 
 void sandbox_disconnect(struct sandbox *sb)
 {
@@ -171,12 +173,30 @@ static int watch_dir(struct sandbox *sb, struct err *e)
     return r < 0 ? err_sys(e, "cannot watch the socket directory") : 0;
 }
 
+static int on_look_again(sd_event_source *s, uint64_t usec, void *arg)
+{
+    (void)s;
+    (void)usec;
+    sandbox_look(arg);
+    return 0;
+}
+
+/* Docker learns of the end of a process a little later than the kernel: ask again soon. */
+static bool look_again(struct sandbox *sb, const struct err *e)
+{
+    return e->sys == ESRCH && sb->stale_looks++ < STALE_LOOKS &&
+           timer_after(sb->r, &sb->timer, STALE_LOOK_US, on_look_again, sb) == 0;
+}
+
 void sandbox_connect(struct sandbox *sb)
 {
     struct err e = ERR_INIT;
     sandbox_disconnect(sb);
     sb->state = SB_CONNECTING;
-    if (watch_init(sb, &e) < 0 || watch_dir(sb, &e) < 0 ||
+    bool watched = watch_init(sb, &e) == 0;
+    if (!watched && look_again(sb, &e))
+        return;
+    if (!watched || watch_dir(sb, &e) < 0 ||
         timer_after(sb->r, &sb->timer, CONNECT_LIMIT_US, on_connect_limit, sb) < 0) {
         if (!e.kind)
             err_set(&e, ERR_INTERNAL, "cannot set a timer");

@@ -300,9 +300,10 @@ static void on_started(void *arg, const struct docker_reply *reply)
 {
     struct sandbox *sb = arg;
     sb->call = NULL;
+    static const char missing[] = "No such container"; /* 404 says also that a network is missing */
     if (reply->status == 204 || reply->status == 304)
         sandbox_event(sb, EV_STARTED, NULL);
-    else if (reply->status == 404)
+    else if (reply->status == 404 && memmem(reply->body, reply->len, missing, sizeof missing - 1))
         sandbox_event(sb, EV_MISSING, NULL);
     else
         fail(sb, reply, "cannot start the container");
