@@ -236,8 +236,22 @@ def test_the_agent_killed_from_the_host(server, box):
     server.sh(box, "echo x > file")
     pid = server.inspect(box)["State"]["Pid"]
     os.kill(pid, 9)
+    wait_for(lambda: not server.inspect(box)["State"]["Running"], 10, "Docker knows")
     r = server.ok("exec", sandbox=box, command="cat file")
     assert r["stdout"] == "x\n" and r["recreated"] is True and r["reason"]
+
+
+def test_the_agent_dies_just_as_it_is_called(server, box):
+    """Told truly in every case: it ran, or it was lost with a reason; and never twice."""
+    for i in range(5):
+        server.sh(box, "true")
+        os.kill(server.inspect(box)["State"]["Pid"], 9)
+        r = server.ok("exec", sandbox=box, command=f"echo x >> count; echo {i}")
+        if r["status"] == "finished":
+            assert (r["stdout"], r["exit_code"]) == (f"{i}\n", 0) and r["recreated"] is True
+        else:
+            assert r["status"] == "lost" and r["reason"] and r.get("exit_code") is None
+    assert int(server.sh(box, "cat count 2>/dev/null | wc -l")) <= 5
 
 
 def test_a_foreign_container_with_our_name_is_left_alone(server):

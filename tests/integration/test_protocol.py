@@ -344,7 +344,7 @@ def test_initialize_negotiates(server, asked, answered):
 def test_discover(server):
     result = json.loads(modern(server, "server/discover").body)["result"]
     assert result["resultType"] == "complete" and result["supportedVersions"] == [MODERN]
-    assert result["capabilities"] == {"tools": {}} and result["instructions"]
+    assert result["capabilities"]["tools"] == {} and result["instructions"]
     assert isinstance(result["ttlMs"], int) and result["ttlMs"] >= 0 and result["cacheScope"] in ("public", "private")
     assert result["_meta"][META + "serverInfo"]["name"]
 
