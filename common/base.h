@@ -101,7 +101,10 @@ static inline bool streq(const char *a, const char *b)
     return strcmp(a, b) == 0;
 }
 
-/* Unsafe or unbounded calls, and ones that would start a process on the host. */
+/* Unsafe or unbounded calls, and ones that would start a process on the host. With clang, glibc's
+ * checked versions are macros, which cannot be poisoned. */
+#undef sprintf
+#undef vsprintf
 #pragma GCC poison strcpy strcat strncpy strncat sprintf vsprintf gets strtok atoi atol
 #pragma GCC poison gmtime localtime mktemp tmpnam system popen setenv putenv
 
