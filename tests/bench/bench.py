@@ -142,20 +142,23 @@ def measure_create(server, m):
 
 
 def measure_memory(server, m):
-    have = len(server.ok("list_sandboxes")["items"])
-    parallel(20 - have, lambda i: server.sh(f"mem-{i}", "true"))
-    parallel(16, lambda i: [server.sh(f"mem-{i % (20 - have)}", "echo x") for _ in range(5)])
-    sandboxes = len(server.ok("list_sandboxes")["items"])
-    workers = [server.pid("responder"), *server.worker_pids()]
-    runner = server.pid("runner")
-    agents = [int(docker("inspect", "-f", "{{.State.Pid}}", c)) for c in server.containers()]
-    m["sandboxes"], m["responder_processes"] = sandboxes, len(workers)
-    m["responder_pss_kb"] = sum(memory_kb(p)["Pss"] for p in workers)
-    m["runner_pss_kb"] = memory_kb(runner)["Pss"]
+    """With 20 sandboxes in use by 16 callers at a time; before the flood of 64, which takes more workers for a while."""
+    names = [f"mem-{i}" for i in range(20 - len(server.ok("list_sandboxes")["items"]))]
+    parallel(10, lambda i: [server.sh(name, "true") for name in names[i::10]])
+    parallel(16, lambda i: [server.sh(names[i], "echo x") for _ in range(5)])
+    m["sandboxes"] = len(server.ok("list_sandboxes")["items"])
+    m["responder_processes"], m["responder_pss_kb"] = responder_memory(server)
+    m["runner_pss_kb"] = memory_kb(server.pid("runner"))["Pss"]
     m["product_pss_kb"] = m["responder_pss_kb"] + m["runner_pss_kb"]
+    agents = [int(docker("inspect", "-f", "{{.State.Pid}}", c)) for c in server.containers()]
     m["agent_pss_kb"] = max(memory_kb(p)["Pss"] for p in agents)
     m["agent_rss_kb"] = max(memory_kb(p)["Rss"] for p in agents)
-    m["agents"] = len(agents)
+    parallel(10, lambda i: [server.ok("destroy_sandbox", sandbox=name, delete_files=True) for name in names[i::10]])
+
+
+def responder_memory(server):
+    workers = [server.pid("responder"), *server.worker_pids()]
+    return len(workers), sum(memory_kb(p)["Pss"] for p in workers)
 
 
 def table(m):
@@ -184,6 +187,7 @@ def table(m):
     for n in ("ping", "tools_list", "list_sandboxes"):
         row(f"{n}, 8 clients (p50 {m[n]['p50'] / 1000:.2f} ms)", f"{m[n]['rate']:.0f} /s")
     row(f"PSS of {m['responder_processes']} responder processes", f"{m['responder_pss_kb'] / 1024:.1f} MB")
+    row(f"PSS of {m['peak_processes']} of them, after 64 clients", f"{m['peak_pss_kb'] / 1024:.1f} MB")
     row(f"PSS of the runner, {m['sandboxes']} sandboxes", f"{m['runner_pss_kb'] / 1024:.1f} MB")
     row("largest agent, PSS / RSS", f"{m['agent_pss_kb']} / {m['agent_rss_kb']} KB")
 
@@ -213,11 +217,12 @@ def main():
         server.start()
         server.sh(BOX, "true")
         container = server.container(BOX)
+        measure_memory(server, m)
         measure_exec(server, container, m)
+        m["peak_processes"], m["peak_pss_kb"] = responder_memory(server)
         measure_rpc(server, m)
         measure_docker(container, m)
         measure_create(server, m)
-        measure_memory(server, m)
     finally:
         server.stop()
     out = ROOT / "build/bench.json"
