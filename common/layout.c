@@ -79,6 +79,34 @@ static void put_time(char ret[ULID_LEN + 1], int64_t real_ms)
         ret[i] = base32[t & 31];
 }
 
+int64_t ulid_time(const char *id)
+{
+    int64_t t = 0;
+    for (int i = 0; i < 10; i++)
+        t = t << 5 | (strchr(base32, id[i]) - base32);
+    return t;
+}
+
+int job_missing(const char *id, const struct settings *s, struct err *e)
+{
+    int64_t kept_ms = s->job_log_retention * 1000;
+    if (ulid_valid(id) && ulid_time(id) < clock_real_ms() - kept_ms) {
+        char made[32];
+        err_set(e, ERR_NOTFOUND, "the record of job %s, started %s, has expired", id,
+                clock_iso(ulid_time(id), made));
+        return err_fix(e, "expired",
+                       "records of ended jobs are kept for %" PRId64
+                       " s; run the command again and "
+                       "save what must stay in a file",
+                       s->job_log_retention);
+    }
+    err_set(e, ERR_NOTFOUND, "job_id: there is no job '%.60s'", id);
+    return err_fix(e, "not_found",
+                   "use the job_id that run_background or exec returned; records of ended jobs are "
+                   "kept for %" PRId64 " s",
+                   s->job_log_retention);
+}
+
 void ulid_floor(int64_t real_ms, char ret[ULID_LEN + 1])
 {
     memset(ret, base32[0], ULID_LEN);

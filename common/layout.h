@@ -35,6 +35,15 @@ int layout_create(const struct settings *s, struct err *e) _check_;
 void ulid_new(char ret[ULID_LEN + 1]);
 bool ulid_valid(const char *s);
 
+/* When a (valid) id was made, real ms. */
+int64_t ulid_time(const char *id);
+
+/*
+ * Why there is no record of a job: "expired" when it is old enough to have been cleaned up, else
+ * "not_found". Returns -1.
+ */
+int job_missing(const char *id, const struct settings *s, struct err *e);
+
 /* Sorts after all ids made before that time, and before all made later. */
 void ulid_floor(int64_t real_ms, char ret[ULID_LEN + 1]);
 

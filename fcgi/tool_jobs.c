@@ -44,10 +44,7 @@ static bool job_id(struct call *c, char ret[ULID_LEN + 1])
 
 static int unknown_job(struct call *c, const char *id)
 {
-    err_set(&c->err, ERR_NOTFOUND, "there is no job \"%s\"", id);
-    return err_fix(&c->err, "not_found",
-                   "check the id; records of ended jobs are kept for %" PRId64 " s",
-                   c->app->settings->job_log_retention);
+    return job_missing(id, c->app->settings, &c->err);
 }
 
 /* 1 the row is current, 0 no such job (error filled in), -1 error. */

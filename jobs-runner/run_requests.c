@@ -206,13 +206,8 @@ static struct run *live_run(struct request *q, bool stop)
         request_answer(q, &out);
         return NULL;
     }
-    if (n == 0) {
-        err_set(&e, ERR_NOTFOUND, "job_id: there is no job '%.60s'", id);
-        err_fix(&e, "not_found",
-                "use the job_id that run_background or exec returned; records of "
-                "ended jobs are kept for %" PRId64 " s",
-                q->r->cfg->job_log_retention);
-    }
+    if (n == 0)
+        (void)job_missing(id, q->r->cfg, &e);
     request_fail(q, &e);
     return NULL;
 }

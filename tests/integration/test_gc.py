@@ -131,6 +131,7 @@ def test_old_jobs_are_forgotten(make_server):
     kept = s.ok("run_background", sandbox="b", command="echo new")["job_id"]
     s.job_end(kept)
     wait_for(lambda: not moved.exists(), 20, "the log is gone")
-    e = s.fails("get_job", job_id=new_id)
-    assert e["code"] == "not_found" and "60" in e["error"] + e["fix"]
+    for tool in ("get_job", "stop_job"):
+        e = s.fails(tool, job_id=new_id)
+        assert e["code"] == "expired" and "60 s" in e["fix"], (tool, e)
     assert s.ok("get_job", job_id=kept)["log_tail"] == "new\n"

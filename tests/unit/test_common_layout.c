@@ -139,6 +139,25 @@ static void bell_does_not_follow_links(void **state)
     assert_int_equal(st.st_size, 0);
 }
 
+static void a_missing_job_is_unknown_or_expired(void **state)
+{
+    (void)state;
+    const struct settings s = {.job_log_retention = 60};
+    struct err e = ERR_INIT;
+    char id[ULID_LEN + 1];
+    ulid_new(id);
+    assert_in_range(ulid_time(id), clock_real_ms() - 60000, clock_real_ms());
+    assert_int_equal(job_missing(id, &s, &e), -1);
+    assert_string_equal(err_code(&e), "not_found");
+    ulid_floor(1000, id);
+    assert_int_equal(ulid_time(id), 1000);
+    assert_int_equal(job_missing(id, &s, &e), -1);
+    assert_string_equal(err_code(&e), "expired");
+    assert_non_null(strstr(e.msg, "1970-01-01T00:00:01Z"));
+    assert_int_equal(job_missing("no id", &s, &e), -1);
+    assert_string_equal(err_code(&e), "not_found");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -149,6 +168,7 @@ int main(void)
         cmocka_unit_test(ulids_are_valid_and_different),
         cmocka_unit_test(ulids_sort_by_time),
         cmocka_unit_test(ulid_shape),
+        cmocka_unit_test(a_missing_job_is_unknown_or_expired),
         cmocka_unit_test_setup_teardown(bell, tmp_setup, tmp_teardown),
         cmocka_unit_test_setup_teardown(bell_does_not_follow_links, tmp_setup, tmp_teardown),
     };
