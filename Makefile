@@ -11,10 +11,10 @@ MUSL   ?= musl-gcc
 AR     := $(if $(findstring clang,$(CC)),llvm-ar,gcc-ar)
 AR     := $(if $(shell command -v $(AR)),$(AR),ar)
 
-PKGS   := libcjson libcurl sqlite3 libcrypto libsystemd
+PKGS   := libcjson libcjose libcurl sqlite3 libcrypto libsystemd
 PKG_CFLAGS := $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
 LIBS_COMMON := -lcjson -lsqlite3 -lcrypto -lm
-LIBS_fcgi   := -lfcgi -lcurl
+LIBS_fcgi   := -lfcgi -lcjose
 LIBS_runner := -lcurl -lsystemd -lpthread
 
 WARN := -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wold-style-definition \

@@ -4,7 +4,18 @@
 
 #include <math.h>
 
-enum setting_type { S_TEXT, S_SECRET, S_PATH, S_INT, S_SECONDS, S_BYTES, S_CPUS };
+enum setting_type {
+    S_TEXT,
+    S_SECRET,
+    S_PATH,
+    S_ISSUER,
+    S_WORD,
+    S_WORDS,
+    S_INT,
+    S_SECONDS,
+    S_BYTES,
+    S_CPUS
+};
 
 struct setting {
     const char *group; /* heading, on the first row of a group */
@@ -33,6 +44,12 @@ static const struct setting table[] = {
   "Browser origins that may call, comma separated (https://app.example.org). Loopback origins always may." },
 { NULL, "SMCP_ALLOWED_HOSTS", S_TEXT, AT(allowed_hosts), "", NONE,
   "Host names accepted in the Host header, comma separated, besides loopback and the host of SMCP_PUBLIC_BASE_URL. '*': any." },
+{ NULL, "SMCP_OAUTH_ISSUER", S_ISSUER, AT(oauth_issuer), "", NONE,
+  "OAuth authorization server whose access tokens (JWT) are accepted besides the bearer token, exactly as it writes its name (https://login.example.org). Empty: the bearer token alone." },
+{ NULL, "SMCP_OAUTH_AUDIENCE", S_WORD, AT(oauth_audience), "", NONE,
+  "What an access token's 'aud' must contain. Empty: SMCP_PUBLIC_BASE_URL followed by /mcp." },
+{ NULL, "SMCP_OAUTH_SCOPES", S_WORDS, AT(oauth_scopes), "", NONE,
+  "Scopes that an access token must have, separated by blanks. Empty: none is asked for." },
 { "Where to listen", "SMCP_HOST", S_TEXT, AT(host), "127.0.0.1", NONE,
   "Address that the web server listens on. Leave it on loopback and put TLS in front." },
 { NULL, "SMCP_PORT", S_INT, AT(port), "8000", 1, 65535,
@@ -109,7 +126,7 @@ static void *field(const struct settings *s, const struct setting *t)
 
 static bool is_text(const struct setting *t)
 {
-    return t->type == S_TEXT || t->type == S_SECRET || t->type == S_PATH;
+    return t->type <= S_WORDS;
 }
 
 static const char *text_of(const struct settings *s, const struct setting *t)
@@ -194,17 +211,86 @@ static int set_number(struct settings *s, const struct setting *t, const char *v
     return 0;
 }
 
+static bool path_ok(const char *v)
+{
+    return *v == '/';
+}
+
+/* The characters of an address without user, query and fragment; none that ends a quoted string. */
+static const char url_characters[] =
+    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+    "-._~:/[]%!$&'()*+,;=";
+
+/* What follows the scheme, or NULL when it is not such an address. */
+static const char *url_rest(const char *url, const char *scheme)
+{
+    size_t n = strlen(scheme);
+    if (strncmp(url, scheme, n) != 0 || !url[n] || strchr(":/", url[n]))
+        return NULL;
+    return url[n + strspn(url + n, url_characters)] ? NULL : url + n;
+}
+
+bool settings_url_ok(const char *url)
+{
+    static const char *const loopback[] = {"localhost", "127.0.0.1", "[::1]"};
+    if (url_rest(url, "https://"))
+        return true;
+    const char *host = url_rest(url, "http://");
+    for (size_t i = 0; host && i < ARRAY_LEN(loopback); i++) {
+        size_t n = strlen(loopback[i]);
+        if (strncmp(host, loopback[i], n) == 0 && (!host[n] || strchr(":/", host[n])))
+            return true;
+    }
+    return false;
+}
+
+static bool issuer_ok(const char *v)
+{
+    return !*v || settings_url_ok(v);
+}
+
+/* Visible characters that need no escape in a header. */
+static bool words_ok(const char *v)
+{
+    for (; *v; v++)
+        if (*v < ' ' || *v > '~' || *v == '"' || *v == '\\')
+            return false;
+    return true;
+}
+
+static bool word_ok(const char *v)
+{
+    return words_ok(v) && !strchr(v, ' ');
+}
+
+static const struct {
+    bool (*ok)(const char *value);
+    const char *takes, *fix;
+} texts[] = {
+    [S_PATH] = {path_ok, "an absolute path", "start its value with /"},
+    [S_ISSUER] = {issuer_ok, "an https address without query (http for this machine alone)",
+                  "take the 'issuer' that the authorization server's metadata give"},
+    [S_WORD] = {word_ok, "visible ASCII characters without blanks, quotes and backslashes",
+                "correct it in the env file or the environment"},
+    [S_WORDS] = {words_ok, "words of visible ASCII characters without quotes and backslashes",
+                 "correct it in the env file or the environment"},
+};
+
+static int set_text(struct settings *s, const struct setting *t, const char *value, struct err *e)
+{
+    if (texts[t->type].ok && !texts[t->type].ok(value)) {
+        err_set(e, ERR_INVALID, "%s=%s is not accepted: it takes %s", t->name, value,
+                texts[t->type].takes);
+        return err_fix(e, "config", "%s: %s", t->name, texts[t->type].fix);
+    }
+    text_set(s, t, value);
+    return 0;
+}
+
 static int set_value(struct settings *s, const struct setting *t, const char *value, struct err *e)
 {
-    if (is_text(t)) {
-        if (t->type == S_PATH && value[0] != '/') {
-            err_set(e, ERR_INVALID, "%s=%s is not accepted: it takes an absolute path", t->name,
-                    value);
-            return err_fix(e, "config", "start the value of %s with /", t->name);
-        }
-        text_set(s, t, value);
-        return 0;
-    }
+    if (is_text(t))
+        return set_text(s, t, value, e);
     if (t->type != S_CPUS)
         return set_number(s, t, value, e);
     double v;
@@ -278,6 +364,13 @@ static int load(struct settings *s, const char *env_file, struct err *e)
         if (v && *v && set_value(s, &table[i], v, e) < 0)
             return -1;
     }
+    if (*s->oauth_issuer && !url_rest(s->public_base_url, "https://") &&
+        !url_rest(s->public_base_url, "http://"))
+        return err_set(
+            e, ERR_INVALID,
+            "SMCP_PUBLIC_BASE_URL=%s is not accepted beside SMCP_OAUTH_ISSUER: it takes an "
+            "http or https address without query",
+            s->public_base_url);
     if (s->workers_max < s->workers_min)
         return err_set(e, ERR_INVALID, "SMCP_WORKERS_MAX=%" PRId64 " is below SMCP_WORKERS_MIN",
                        s->workers_max);

@@ -21,6 +21,9 @@ struct settings {
     char *public_base_url;
     char *allowed_origins; /* comma separated, besides loopback origins */
     char *allowed_hosts;   /* comma separated, besides loopback and the public address */
+    char *oauth_issuer;    /* empty: the token alone */
+    char *oauth_audience;  /* empty: the public address and /mcp */
+    char *oauth_scopes;    /* separated by blanks */
     /* where to listen */
     char *host;
     int64_t port;
@@ -77,6 +80,9 @@ void settings_print(const struct settings *s, struct buf *out);
 /* The text of .env.example, and of the table in docs/configuration.md. */
 void settings_env_example(struct buf *out);
 void settings_markdown(struct buf *out);
+
+/* An https address, or an http one of this machine; without user, query and fragment. */
+bool settings_url_ok(const char *url);
 
 /* "2g", "512M", "1048576" to bytes; "1.5" to a number of cores. 0 or -1. */
 int settings_parse_bytes(const char *text, int64_t *ret);

@@ -9,11 +9,12 @@ PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
 case ${V:-} in debug | asan | tsan | cov) ;; *) V=release ;; esac
 BIN=$ROOT/build/$V
 
-BUILD_PACKAGES=(gcc libc6-dev make pkg-config libfcgi-dev libcjson-dev libcurl4-openssl-dev libsqlite3-dev
+BUILD_PACKAGES=(gcc libc6-dev make pkg-config libfcgi-dev libcjson-dev libcjose-dev libcurl4-openssl-dev libsqlite3-dev
     libssl-dev libsystemd-dev musl-tools)
 RUN_PACKAGES=(lighttpd iptables curl ca-certificates util-linux)
 TEST_PACKAGES=(libcmocka-dev python3 python3-pytest clang libclang-rt-dev llvm clang-format cppcheck shellcheck
-    strace jq procps git busybox-static mmdebstrap python3-pip)
+    strace jq procps git busybox-static mmdebstrap python3-pip
+    python3-cryptography python3-jwt)
 
 self=${0##*/}
 say() { printf '%-12s %s\n' "$1" "$2"; }

@@ -19,6 +19,7 @@ int app_init(struct app *a, const struct settings *s, struct err *e)
     *a = (struct app){.settings = s, .db = DB_INIT, .runner = RUNNER_INIT};
     buf_init(&a->health_text, 1 << 16);
     app_sha256(s->token, strlen(s->token), a->token_hash);
+    a->oauth = oauth_new(s);
     return toolsets_parse(s->toolsets, &a->toolsets, e);
 }
 
@@ -27,6 +28,7 @@ void app_release(struct app *a)
     runner_close(&a->runner);
     db_close(&a->db);
     buf_release(&a->health_text);
+    a->oauth = oauth_free(a->oauth);
 }
 
 int app_open(struct app *a, struct err *e)

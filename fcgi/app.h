@@ -11,6 +11,7 @@
 #include "common/db.h"
 #include "common/err.h"
 #include "common/settings.h"
+#include "fcgi/oauth.h"
 #include "fcgi/runner.h"
 
 #define APP_HASH 32
@@ -21,6 +22,7 @@ struct app {
     struct runner runner;
     unsigned toolsets;                  /* bits of the tool sets that SMCP_TOOLSETS switches on */
     unsigned char token_hash[APP_HASH]; /* SHA-256 of the bearer token */
+    struct oauth *oauth;                /* NULL: the bearer token alone */
     const char *env_file; /* for a runner that we start; NULL: the environment has it all */
     bool starts_runner;   /* stdio: start the runner when it is not there */
     int64_t health_us;    /* when health_text was made */

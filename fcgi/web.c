@@ -88,15 +88,25 @@ bool web_origin_allowed(const struct settings *s, const char *origin)
     return port && loopback(host, len);
 }
 
+/* The token of an Authorization header and its length, or NULL. */
+static const char *bearer(const char *authorization, size_t *ret_n)
+{
+    if (!authorization || strncasecmp(authorization, "Bearer", 6) != 0 || authorization[6] != ' ')
+        return NULL;
+    const char *token = authorization + 6 + strspn(authorization + 6, " ");
+    *ret_n = strlen(token);
+    while (*ret_n && token[*ret_n - 1] == ' ')
+        --*ret_n;
+    return token;
+}
+
 bool web_token_ok(const struct app *app, const char *authorization)
 {
     unsigned char hash[APP_HASH];
-    if (!authorization || strncasecmp(authorization, "Bearer", 6) != 0 || authorization[6] != ' ')
+    size_t n;
+    const char *token = bearer(authorization, &n);
+    if (!token)
         return false;
-    const char *token = authorization + 6 + strspn(authorization + 6, " ");
-    size_t n = strlen(token);
-    while (n && token[n - 1] == ' ')
-        n--;
     app_sha256(token, n, hash);
     return CRYPTO_memcmp(hash, app->token_hash, sizeof hash) == 0;
 }
@@ -146,15 +156,11 @@ static void add_param_headers(const struct web *w, struct buf *out)
     }
 }
 
-static int check_preflight(struct web *w)
+static int allow(struct web *w, const char *method)
 {
-    if (!streq(w->http->method, "OPTIONS"))
-        return GO_ON;
-    if (!w->http->cors)
-        return refuse(w, 405, "Allow: POST\r\n", "POST one JSON-RPC message here");
     struct buf extra = BUF_INIT(4096);
-    buf_adds(&extra, "Access-Control-Allow-Methods: POST\r\n"
-                     "Access-Control-Max-Age: 600\r\n"
+    buf_addf(&extra, "Access-Control-Allow-Methods: %s\r\n", method);
+    buf_adds(&extra, "Access-Control-Max-Age: 600\r\n"
                      "Access-Control-Allow-Headers: content-type, accept, authorization, "
                      "mcp-protocol-version, mcp-method, mcp-name, mcp-session-id, last-event-id");
     add_param_headers(w, &extra);
@@ -164,11 +170,50 @@ static int check_preflight(struct web *w)
     return ANSWERED;
 }
 
+static int check_preflight(struct web *w)
+{
+    if (!streq(w->http->method, "OPTIONS"))
+        return GO_ON;
+    if (!w->http->cors)
+        return refuse(w, 405, "Allow: POST\r\n", "POST one JSON-RPC message here");
+    return allow(w, "POST");
+}
+
+static int challenge(struct web *w, int status, const char *error, const char *message)
+{
+    struct buf line = BUF_INIT(4096);
+    oauth_challenge(w->app->oauth, error, &line);
+    (void)refuse(w, status, line.p, message);
+    buf_release(&line);
+    return ANSWERED;
+}
+
+/* Not the server's token, and access tokens of an issuer count as well. */
+static int check_access_token(struct web *w, const char *authorization)
+{
+    struct err e = ERR_INIT;
+    size_t n;
+    const char *token = bearer(authorization, &n);
+    if (!authorization || !*authorization)
+        return challenge(w, 401, NULL, "send an access token: 'Authorization: Bearer <token>'");
+    if (!token || !n)
+        return challenge(w, 401, "invalid_token", "the Authorization header holds no Bearer token");
+    if (oauth_check(w->app->oauth, token, n, &e) == 0)
+        return GO_ON;
+    if (e.kind == ERR_UNAVAILABLE)
+        return refuse(w, 503, "Retry-After: 30\r\n", e.msg);
+    if (e.kind == ERR_FORBIDDEN)
+        return challenge(w, 403, "insufficient_scope", e.msg);
+    return challenge(w, 401, "invalid_token", e.msg);
+}
+
 static int check_token(struct web *w)
 {
     const char *authorization = http_header(w->http, "Authorization");
     if (web_token_ok(w->app, authorization))
         return GO_ON;
+    if (w->app->oauth)
+        return check_access_token(w, authorization);
     if (!authorization || !*authorization)
         return refuse(w, 401, "WWW-Authenticate: Bearer realm=\"mcp\"\r\n",
                       "send the header 'Authorization: Bearer <SMCP_TOKEN>'");
@@ -376,12 +421,31 @@ static int serve_health(struct web *w)
     return ANSWERED;
 }
 
+/* Public: who has no token yet asks here where to get one, from any origin. */
+static int serve_metadata(struct web *w)
+{
+    if (!w->app->oauth)
+        return not_found(w);
+    w->http->cors = "*";
+    if (streq(w->http->method, "OPTIONS"))
+        return allow(w, "GET");
+    if (!streq(w->http->method, "GET") && !streq(w->http->method, "HEAD"))
+        return refuse(w, 405, "Allow: GET, HEAD\r\n", "GET the metadata here");
+    struct buf text = BUF_INIT(1 << 14);
+    oauth_metadata(w->app->oauth, &text);
+    (void)http_respond(w->http, 200, JSON_TYPE, NULL, text.p, text.len);
+    buf_release(&text);
+    return ANSWERED;
+}
+
 static const struct {
     const char *path;
     int (*serve)(struct web *w);
 } routes[] = {
     {"/mcp", serve_mcp},
     {"/healthz", serve_health},
+    {"/.well-known/oauth-protected-resource", serve_metadata},
+    {"/.well-known/oauth-protected-resource/mcp", serve_metadata},
 };
 
 static bool serve_path(struct web *w, const char *path)
