@@ -495,7 +495,7 @@ def test_bad_issuers(make_server, make_issuer):
         ("keys over http from afar", {"metadata": {**good, "jwks_uri": "http://192.0.2.1/keys"}}, token, "not an https address"),
         ("redirected metadata", {"special": {i.place(): redirect(elsewhere.url + elsewhere.place())}}, token, "no metadata"),
         ("redirected keys", {"special": {"/keys": redirect(elsewhere.url + "/keys")}}, token, "HTTP status 302"),
-        ("not JSON", {"special": {"/keys": raw(b"<html>")}}, token, "not valid JSON"),
+        ("not JSON", {"special": {"/keys": raw(b"<html>")}}, token, "not well-formed"),
         ("an error", {"special": {"/keys": raw(json.dumps(i.jwks).encode(), 500)}}, token, "HTTP status 500"),
         ("endless keys", {"special": {"/keys": raw(b'{"keys":[' + b" " * 400000)}}, token, "more than 262144 bytes"),
         ("silence", {"special": {"/keys": silence}}, token, "Timeout"),
