@@ -45,12 +45,36 @@ static const char *usable_type(const struct json *j)
                                                                                           : NULL;
 }
 
+/* The library stops the program at base64url that is not quite such: it gets none. */
+static bool add_number(struct jw *w, const struct json *j, const char *key)
+{
+    const char *v = member(j, key);
+    if (!v || !jwt_base64url(v, strlen(v)))
+        return false;
+    jw_kstring(w, key, v);
+    return true;
+}
+
+/* Only what makes the public key: of a private one the rest is not even read. */
+static bool write_public(const struct json *j, const char *kty, struct buf *out)
+{
+    struct jw w = JW_INIT(out);
+    bool rsa = streq(kty, "RSA");
+    jw_object(&w);
+    jw_kstring(&w, "kty", kty);
+    if (!rsa)
+        jw_kstring(&w, "crv", member(j, "crv"));
+    bool complete = add_number(&w, j, rsa ? "n" : "x") && add_number(&w, j, rsa ? "e" : "y");
+    jw_end_object(&w);
+    return complete && !buf_bad(out);
+}
+
 static cjose_jwk_t *import(const struct json *j, const char *kty)
 {
     struct buf text = BUF_INIT(JWK_TEXT);
     cjose_err why;
-    json_print(j, &text);
-    cjose_jwk_t *key = buf_bad(&text) ? NULL : cjose_jwk_import(text.p, text.len, &why);
+    cjose_jwk_t *key =
+        write_public(j, kty, &text) ? cjose_jwk_import(text.p, text.len, &why) : NULL;
     buf_release(&text);
     if (!key || !streq(kty, "RSA"))
         return key;

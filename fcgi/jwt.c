@@ -24,7 +24,7 @@ static int refuse(struct err *e, const char *why)
     return err_fix(e, "invalid_token", "get a new one from the authorization server");
 }
 
-static bool base64url(const char *p, size_t n)
+bool jwt_base64url(const char *p, size_t n)
 {
     static const char digits[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_";
     for (size_t i = 0; i < n; i++)
@@ -38,7 +38,7 @@ static bool split(const char *p, size_t n, struct part ret[3])
 {
     for (size_t i = 0; i < 3; i++) {
         const char *dot = i < 2 ? memchr(p, '.', n) : p + n;
-        if (!dot || !base64url(p, (size_t)(dot - p)))
+        if (!dot || !jwt_base64url(p, (size_t)(dot - p)))
             return false;
         ret[i] = (struct part){p, (size_t)(dot - p)};
         n -= MIN(n, ret[i].n + 1);

@@ -46,6 +46,9 @@ int jwt_parse(const char *text, size_t n, struct jwt *ret, struct err *e) _check
 void jwt_release(struct jwt *t);
 #define _cleanup_jwt_ _cleanup_(jwt_release)
 
+/* Not empty, without padding, of a possible length. */
+bool jwt_base64url(const char *p, size_t n);
+
 /* iss, aud, exp, nbf */
 int jwt_check_claims(const struct jwt *t, const struct jwt_rules *rules, struct err *e) _check_;
 
