@@ -97,23 +97,26 @@ int job_prepare(struct request *q, struct err *e)
     return prepare(q, true, e);
 }
 
-/* The stored result of a run that has ended; only its status when none was stored. */
-static void answer_ended(struct request *q)
+/* The stored result of a run that has ended; its status when none was stored or a job was asked
+ * for. */
+static void answer_ended(struct request *q, enum run_wait what)
 {
     struct db *db = &q->r->db;
     struct err e = ERR_INIT;
     struct buf out = BUF_INIT(16u << 20);
     struct jw w = JW_INIT(&out);
     int n = db_row(db, Q_RUN_RESULT, &e, "t", q->run_id);
-    if (n > 0 && !db_null(db, Q_RUN_RESULT, 3)) {
+    if (n > 0 && what == WAIT_RESULT && !db_null(db, Q_RUN_RESULT, 3)) {
         buf_add(&out, db_text(db, Q_RUN_RESULT, 3), db_text_len(db, Q_RUN_RESULT, 3));
     } else if (n > 0) {
         jw_object(&w);
         jw_kstring(&w, "job_id", q->run_id);
         jw_kstring(&w, "sandbox", db_text(db, Q_RUN_RESULT, 0));
         jw_kstring(&w, "status", db_text(db, Q_RUN_RESULT, 1));
-        jw_kstring(&w, "stdout", "");
-        jw_kstring(&w, "stderr", "");
+        if (what == WAIT_RESULT) {
+            jw_kstring(&w, "stdout", "");
+            jw_kstring(&w, "stderr", "");
+        }
         jw_kstring(&w, "note", "This command has ended already; get_job shows its output.");
         jw_end_object(&w);
     } else if (n == 0) {
@@ -142,7 +145,7 @@ static void attach(struct request *q, enum run_wait what, int64_t wait_ms)
     if (!run && q->resumed && !has_row(q))
         run = run_restore(q);
     if (!run) {
-        answer_ended(q);
+        answer_ended(q, what);
         return;
     }
     bool begin = q->resumed && run->state == RUN_QUEUED && !run->want;

@@ -236,6 +236,15 @@ def test_run_id_of_a_job(server, box):
     assert server.sh(box, "wc -l < count").strip() == "1"
 
 
+def test_a_run_id_means_one_run_for_both_tools(server, shared):
+    first = server.ok("exec", sandbox=shared, command="echo one", run_id="both-ways")
+    job = server.ok("run_background", sandbox=shared, command="echo one", run_id="both-ways")
+    assert job["status"] == "finished" and "stdout" not in job
+    again = server.ok("get_job", job_id=job["job_id"])
+    assert (again["status"], again["exit_code"]) == ("finished", 0)
+    assert server.ok("exec", sandbox=shared, command="echo one", run_id="both-ways")["stdout"] == first["stdout"]
+
+
 def test_many_jobs_at_once(server, box):
     server.sh(box, "true")
     ids = parallel(30, lambda i: server.ok("run_background", sandbox=box, command=f"echo {i}; exit {i}")["job_id"])
