@@ -181,7 +181,10 @@ static int fetch(const char *issuer, struct buf *out, struct err *e)
 
 /* --- the child ------------------------------------------------------------------------------ */
 
-/* Sends the key set, or the message of the error, and ends with 0 or 1. */
+#define GOOD "+"
+#define BAD  "-"
+
+/* Sends a sign and the key set, or the message of the error. */
 static _noreturn_ void be_fetcher(const char *issuer, int to)
 {
     struct err e = ERR_INIT;
@@ -190,12 +193,13 @@ static _noreturn_ void be_fetcher(const char *issuer, int to)
     /* Nothing of the parent's: no listening socket, no client, no database. */
     if (dup2(to, STDIN_FILENO) < 0 || close_range(STDERR_FILENO + 1, ~0U, 0) < 0)
         _exit(1);
-    int r = fetch(issuer, &out, &e);
-    const char *text = r == 0 ? out.p : e.msg;
-    size_t n = r == 0 ? out.len : strlen(e.msg);
-    if (fs_write_all(STDIN_FILENO, text, n, &e) < 0)
+    bool good = fetch(issuer, &out, &e) == 0;
+    const char *text = good ? out.p : e.msg;
+    size_t n = good ? out.len : strlen(e.msg);
+    if (fs_write_all(STDIN_FILENO, good ? GOOD : BAD, 1, &e) < 0 ||
+        fs_write_all(STDIN_FILENO, text, n, &e) < 0)
         _exit(1);
-    _exit(r == 0 ? 0 : 1);
+    _exit(0);
 }
 
 /* Until the child closes its end. False when it was too slow or sent too much. */
@@ -217,19 +221,22 @@ static bool receive(int from, struct buf *out)
     }
 }
 
-static int finish(pid_t pid, bool complete, const struct buf *out, struct err *e)
+/* The child is gone after this; how it ended, its sign has told (SIGCHLD may be ignored). */
+static int finish(pid_t pid, bool complete, struct buf *out, struct err *e)
 {
-    int status = 0;
     if (!complete)
         (void)kill(pid, SIGKILL);
-    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+    while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
         ;
     if (!complete)
         return err_set(e, ERR_UNAVAILABLE, "the issuer does not answer within %d s",
                        FETCH_ALL_MS / 1000);
-    if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
-        return 0;
-    return err_set(e, ERR_UNAVAILABLE, "%.500s", out->len ? out->p : "the fetch broke off");
+    if (!out->len)
+        return err_set(e, ERR_UNAVAILABLE, "the fetch broke off");
+    if (*out->p != *GOOD)
+        return err_set(e, ERR_UNAVAILABLE, "%.500s", out->p + 1);
+    buf_drop_front(out, 1);
+    return 0;
 }
 
 int fetch_keys(const char *issuer, struct buf *out, struct err *e)

@@ -21,7 +21,7 @@
 #define FETCH_STEP_MS 5000
 #define FETCH_ALL_MS  12000
 
-/* The text of the key set into out. Blocks. ERR_UNAVAILABLE with what went wrong. */
+/* The text of the key set into out (room for FETCH_MAX + 1). Blocks. ERR_UNAVAILABLE: why not. */
 int fetch_keys(const char *issuer, struct buf *out, struct err *e) _check_;
 
 #endif

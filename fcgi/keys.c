@@ -123,7 +123,7 @@ static void write_text(const struct keys *k, const struct json *set, int64_t fet
 
 static int fetch_set(const struct keys *k, struct json **ret, struct err *e)
 {
-    struct buf text = BUF_INIT(FETCH_MAX);
+    struct buf text = BUF_INIT(FETCH_MAX + 1); /* a sign in front */
     struct jwks set = {0};
     int r = fetch_keys(k->settings->oauth_issuer, &text, e);
     if (r == 0)
