@@ -11,6 +11,7 @@
 #include <strings.h>
 
 #define HEARTBEAT_US 10000000
+#define STREAM_US    1000000 /* a call that may be cancelled gets a stream after this long */
 #define JSON_TYPE    "application/json"
 
 struct web {
@@ -327,19 +328,36 @@ static bool is_modern(const struct exchange *x)
     return x->n == 1 && x->ops[0].era->modern;
 }
 
-/* Until everything is answered. False: the client left, and there is nobody to answer to. */
-static bool drive(struct web *w, struct exchange *x, bool stream)
+/*
+ * lighttpd sees a client leave only once the answer has begun. So where leaving is cancelling, the
+ * answer begins as a stream before it is there.
+ */
+static bool streams_later(const struct exchange *x)
 {
-    bool left = false, watch = true;
+    const struct op *op = &x->ops[0];
+    return x->progress && is_modern(x) && op->waits && op->calling &&
+           (op->call.tool->hints & TOOL_CANCELS);
+}
+
+/* Until everything is answered. False: the client left, and there is nobody to answer to. */
+static bool drive(struct web *w, struct exchange *x, bool *stream)
+{
+    bool left = false, watch = true, later = !*stream && streams_later(x);
     int64_t last = clock_mono_us();
     while (!exchange_step(x)) {
-        left |= wait_for_news(w, watch, stream ? last + HEARTBEAT_US : -1);
-        if (stream && !left)
+        int64_t limit = *stream ? last + HEARTBEAT_US : later ? last + STREAM_US : -1;
+        left |= wait_for_news(w, watch, limit);
+        if (*stream && !left)
             left = send_progress(w, x, &last) < 0;
+        if (later && !left && clock_mono_us() >= limit) {
+            left = http_stream(w->http) < 0;
+            *stream = true;
+            later = false;
+        }
         if (!left)
             continue;
         /* In the modern era leaving is cancelling; before, the call just loses its reader. */
-        if (stream || is_modern(x)) {
+        if (*stream || is_modern(x)) {
             if (is_modern(x))
                 exchange_cancel(x);
             return false;
@@ -393,7 +411,7 @@ static void serve_exchange(struct web *w)
     if (stream && http_stream(w->http) < 0) {
         if (is_modern(&x))
             exchange_cancel(&x);
-    } else if (drive(w, &x, stream)) {
+    } else if (drive(w, &x, &stream)) {
         send_answer(w, &x, stream);
     }
     log_exchange(&x, w->http->status, since);
