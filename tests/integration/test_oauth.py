@@ -1,18 +1,22 @@
 """OAuth resource server (SMCP_OAUTH_ISSUER) against a real issuer on this machine, and that without one nothing changes."""
 
 import base64
+import datetime
 import hashlib
 import hmac
+import ipaddress
 import json
+import ssl
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import jwt
 import pytest
+from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
 from server import BUILD, TOKEN, Server, children, clean_env, free_port, parallel, run, wait_for
 
@@ -51,11 +55,12 @@ KEYS = {"rsa": RSA, "p256": P256, "p384": P384}
 class Issuer:
     """An authorization server: metadata and keys, which a test may bend; counts what is asked for."""
 
-    def __init__(self, path="", openid=False):
-        self.port, self.path, self.openid = free_port(), path, openid
-        self.url = f"http://127.0.0.1:{self.port}{path}"
+    def __init__(self, path="", openid=False, certificate=None):
+        self.port, self.path, self.openid, self.certificate = free_port(), path, openid, certificate
+        self.base = f"{'https' if certificate else 'http'}://127.0.0.1:{self.port}"
+        self.url = self.base + path
         self.jwks = {"keys": [public_jwk(kid, k) for kid, k in KEYS.items()]}
-        self.metadata = {"issuer": self.url, "jwks_uri": f"http://127.0.0.1:{self.port}/keys"}
+        self.metadata = {"issuer": self.url, "jwks_uri": self.base + "/keys"}
         self.special = {}  # path: function(handler)
         self.asked = []
         self.server = None
@@ -91,6 +96,10 @@ class Issuer:
 
         self.server = ThreadingHTTPServer(("127.0.0.1", self.port), Handler)
         self.server.daemon_threads = True
+        if self.certificate:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(self.certificate)
+            self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
     def down(self):
@@ -524,6 +533,51 @@ def test_bad_issuers(make_server, make_issuer):
     i.metadata, i.special, i.jwks = good, {}, keys
     change_cache(s, tried_ms=0)
     assert ask(s, token).status == 200
+
+
+# ---- TLS ----
+
+def certificate(path, address):
+    """A file with key and certificate, its own authority, for this address."""
+    key, now = new_rsa(), datetime.datetime.utcnow()
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "test issuer")])
+    c = (x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+         .serial_number(1).not_valid_before(now - datetime.timedelta(1)).not_valid_after(now + datetime.timedelta(1))
+         .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(address))]), False)
+         .add_extension(x509.BasicConstraints(True, None), True).sign(key, hashes.SHA256()))
+    path.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()) + c.public_bytes(Encoding.PEM))
+    return path
+
+
+class TrustingServer(Server):
+    """Its responder sees `bundle` in the place of the system's list of authorities."""
+    bundle = None
+
+    def spawn(self, name, argv, **env):
+        if name == "responder" and self.bundle:
+            script = 'mount --bind "$0" /etc/ssl/certs/ca-certificates.crt && exec "$@"'
+            argv = ["unshare", "--mount", "sh", "-c", script, self.bundle, *argv]
+        super().spawn(name, argv, **env)
+
+
+@pytest.mark.parametrize("address,trusted,why", [
+    ("127.0.0.1", True, None), ("127.0.0.1", False, "certificate"), ("127.0.0.2", True, "certificate"),
+])
+def test_tls(make_issuer, tmp_path, address, trusted, why):
+    i = make_issuer(certificate=certificate(tmp_path / "pem", address))
+    s = TrustingServer(SMCP_OAUTH_ISSUER=i.url)
+    s.bundle = tmp_path / "pem" if trusted else None
+    try:
+        s.start()
+        r = ask(s, sign(i.claims(audience(s))))
+        assert r.status == (503 if why else 200), s.log("responder")
+        assert not why or why in s.log("responder")
+        i.metadata["jwks_uri"] = i.metadata["jwks_uri"].replace("https:", "http:")
+        change_cache(s, tried_ms=0)
+        assert ask(s, sign(i.claims(audience(s)), kid="new")).status == (503 if why else 401)
+        assert why or "'jwks_uri' is not an https address" in s.log("responder")
+    finally:
+        s.stop()
 
 
 # ---- settings ----
