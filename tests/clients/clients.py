@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -19,7 +20,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "integration"))
-from server import BUILD, TOKEN, Server, clean_env  # noqa: E402
+from server import BUILD, META, MODERN, TOKEN, Server, clean_env, wait_for  # noqa: E402
 
 NODE, PYTHON, PYTHON_1, MODULES = (os.environ[k] for k in ("NODE", "PYTHON", "PYTHON_1", "MODULES"))
 SECONDS = 150  # for one client
@@ -105,6 +106,24 @@ def old_revisions(count, server):
         count.line(not problem, f"raw http {revision}: conversation{': ' + problem if problem else ''}")
 
 
+def leaving_cancels(count, server):
+    """One packet, no progress token, gone: of such a client lighttpd tells nothing before the answer has begun."""
+    meta = {META + "protocolVersion": MODERN, META + "clientCapabilities": {}}
+    command = "touch left-started; sleep 3; touch left-done"
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {
+        "name": "exec", "arguments": {"sandbox": "raw", "command": command}, "_meta": meta}})
+    head = (f"POST /mcp HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n"
+            "Content-Type: application/json\r\nAccept: application/json, text/event-stream\r\n"
+            f"MCP-Protocol-Version: {MODERN}\r\nMcp-Method: tools/call\r\nMcp-Name: exec\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n")
+    started, done = (server.workspace("raw") / f"left-{word}" for word in ("started", "done"))
+    with socket.create_connection(("127.0.0.1", server.port)) as client:
+        client.sendall((head + body).encode())
+        wait_for(started.exists, 20, "the command runs")
+    time.sleep(3.5)
+    count.line(not done.exists(), f"raw http {MODERN}: leaving cancels")
+
+
 def serve_fixtures(server):
     """The same instance goes on with the responder that has the suite's fixtures."""
     server.end("responder")
@@ -188,6 +207,7 @@ def main():
                 job.result()
         if only in "raw http":
             old_revisions(count, server)
+            leaving_cancels(count, server)
         if only in "conformance":
             serve_fixtures(server)
             run_conformance(count, server, work)
