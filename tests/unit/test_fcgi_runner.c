@@ -349,7 +349,8 @@ static void a_job_is_shown_without_the_runner(void **state)
             "\"log_tail\":\"two\\nthree\\n\",\"log_offset\":4,\"next_offset\":14");
     get_job("{\"job_id\":\"" JOB "\",\"offset\":999}", "\"next_offset\":14");
     get_job("{\"job_id\":\"" JOB "\",\"offset\":-1}", "invalid_argument");
-    get_job("{\"job_id\":\"00000000000000000000000000\"}", "not_found");
+    get_job("{\"job_id\":\"00000000000000000000000000\"}", "expired");
+    get_job("{\"job_id\":\"7zzzzzzzzzzzzzzzzzzzzzzzzz\"}", "not_found");
     get_job("{\"job_id\":\"../../etc/passwd\"}", "invalid_argument");
 }
 
