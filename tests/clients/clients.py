@@ -59,14 +59,25 @@ class Count:
             print(f"{'ok  ' if good else 'FAIL'} {text}", flush=True)
 
 
+running = set()
+
+
+def interrupted(*_):
+    for p in list(running):
+        p.kill()
+    sys.exit(143)
+
+
 def run_client(count, config, work, name, argv, cases):
     env = clean_env(CLIENTS_CONFIG=config, HOME=work)
     p = subprocess.Popen([a for a in argv if a], cwd=work, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                          stderr=subprocess.PIPE, text=True)
+    running.add(p)
     late = threading.Timer(SECONDS, p.kill)
     late.start()
     out, err = p.communicate()
     late.cancel()
+    running.discard(p)
     seen = re.findall(r"^(ok|FAIL) (.*)$", out, re.M)
     for verdict, text in seen:
         count.line(verdict == "ok", f"{name}: {text}")
@@ -203,8 +214,11 @@ def main():
         only = sys.argv[1] if len(sys.argv) > 1 else ""
         with ThreadPoolExecutor(3) as pool:
             jobs = [pool.submit(run_client, count, config, work, *row) for row in CLIENTS if only in row[0]]
-            for job in jobs:
-                job.result()
+            try:
+                for job in jobs:
+                    job.result()
+            finally:
+                pool.shutdown(wait=False, cancel_futures=True)
         if only in "raw http":
             old_revisions(count, server)
             leaving_cancels(count, server)
@@ -224,5 +238,5 @@ def main():
     return 1 if count.failed or not count.passed else 0
 
 
-signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+signal.signal(signal.SIGTERM, interrupted)
 sys.exit(main())
