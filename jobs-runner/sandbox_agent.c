@@ -108,6 +108,8 @@ static void on_hello(void *arg, const unsigned char *payload, size_t n)
             take_run_state(sb, &f);
     sb->ready = true;
     timer_off(&sb->timer);
+    if (sb->dir_watch)
+        sb->dir_watch = sd_event_source_disable_unref(sb->dir_watch);
     runs_settled(sb);
     sandbox_event(sb, EV_CONNECTED, NULL);
 }

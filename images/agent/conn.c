@@ -14,6 +14,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#define MEND_US     1000000u   /* between two repairs of the socket */
 #define BACKLOG_MAX (1u << 20) /* answers waiting: above it no new questions are read */
 #define TRIM_US     200000u    /* buffers unused for this long are given back */
 
@@ -21,6 +22,7 @@ static void conn_accept(struct source *s, uint32_t events);
 static void conn_ready(struct source *s, uint32_t events);
 static void conn_trim(struct timer *t);
 static void conn_dir_changed(struct source *s, uint32_t events);
+static void conn_mend(struct timer *t);
 
 static struct {
     const char *dir;
@@ -28,7 +30,8 @@ static struct {
     struct source listener, peer, watch;
     struct input input;
     const struct conn_hooks *hooks;
-    struct timer trim;
+    struct timer trim, mend;
+    uint64_t mended; /* when the socket was made anew */
     bool any_peer;
     bool blocked; /* the socket is full */
 } conn = {
@@ -36,6 +39,7 @@ static struct {
     .peer = {.fd = -1, .ready = conn_ready},
     .watch = {.fd = -1, .ready = conn_dir_changed},
     .trim = {.fire = conn_trim},
+    .mend = {.fire = conn_mend},
 };
 
 static int conn_say(const char *what, const char *name)
@@ -79,20 +83,32 @@ static int conn_bind(void)
     return rename(early.sun_path, final.sun_path);
 }
 
+static void conn_mend(struct timer *t)
+{
+    struct sockaddr_un a = {0};
+    struct stat st;
+    (void)t;
+    if (conn_address(&a, conn.dir, WIRE_SOCKET) ||
+        (!lstat(a.sun_path, &st) && st.st_ino == conn.inode))
+        return;
+    conn.mended = loop_now();
+    (void)conn_bind();
+}
+
 /*
  * Something happened in the directory. A command that cleans up /run would otherwise lock out the
- * next runner, so when the name is gone, or not ours any more, the socket is made again.
+ * next runner, so when the name is gone, or not ours any more, the socket is made again: at most
+ * once in MEND_US, since somebody else may be doing the same with that name.
  */
 static void conn_dir_changed(struct source *s, uint32_t events)
 {
     char b[1024];
-    struct sockaddr_un a = {0};
-    struct stat st;
     (void)events;
     (void)!read(s->fd, b, sizeof b);
-    if (!conn_address(&a, conn.dir, WIRE_SOCKET) &&
-        (lstat(a.sun_path, &st) || st.st_ino != conn.inode))
-        (void)conn_bind();
+    if (loop_now() - conn.mended >= MEND_US)
+        conn_mend(&conn.mend);
+    else if (!conn.mend.at)
+        timer_set(&conn.mend, conn.mended + MEND_US);
 }
 
 int conn_listen(const char *dir, bool any_peer, const struct conn_hooks *hooks)

@@ -329,6 +329,20 @@ static void stopping_is_quick(void **state)
     assert_int_equal(status, 0);
 }
 
+/* Is the name the agent's socket (again)? Waits up to `ms` for it. */
+static bool socket_is_there(unsigned ms)
+{
+    struct stat st;
+    char path[200];
+    (void)snprintf(path, sizeof path, "%s/" WIRE_SOCKET, tmp_dir);
+    for (uint64_t end = now_ms() + ms;; nap_ms(5)) {
+        if (lstat(path, &st) == 0 && S_ISSOCK(st.st_mode))
+            return true;
+        if (now_ms() >= end)
+            return false;
+    }
+}
+
 static void a_removed_socket_comes_back(void **state)
 {
     (void)state;
@@ -339,10 +353,29 @@ static void a_removed_socket_comes_back(void **state)
     (void)snprintf(command, sizeof command, "touch %s/x; mv %s/x %s/" WIRE_SOCKET, tmp_dir, tmp_dir,
                    tmp_dir);
     run(command);
-    nap_ms(50);
+    assert_true(socket_is_there(3000));
     reconnect();
     run("echo here");
     assert_string_equal(res.out, "here\n");
+}
+
+/* Two that make the same name again and again must not keep each other busy. */
+static void a_contested_socket_is_mended_seldom(void **state)
+{
+    (void)state;
+    char from[200], to[200];
+    unsigned mended = 0;
+    (void)snprintf(from, sizeof from, "%s/other", tmp_dir);
+    (void)snprintf(to, sizeof to, "%s/" WIRE_SOCKET, tmp_dir);
+    for (int i = 0; i < 50; i++) {
+        int fd = open(from, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+        assert_true(fd >= 0);
+        (void)close(fd);
+        assert_int_equal(rename(from, to), 0);
+        mended += socket_is_there(10);
+    }
+    assert_in_range(mended, 1, 3); /* half a second of it */
+    assert_true(socket_is_there(3000));
 }
 
 static void an_idle_agent_is_small(void **state)
@@ -389,6 +422,7 @@ int main(int argc, char **argv)
         CASE(the_agent_cannot_be_looked_into_or_killed),
         CASE(stopping_is_quick),
         CASE(a_removed_socket_comes_back),
+        CASE(a_contested_socket_is_mended_seldom),
         CASE(an_idle_agent_is_small),
         cmocka_unit_test_setup_teardown(only_peers_outside_are_accepted, strict_setup,
                                         agent_teardown),
