@@ -11,6 +11,7 @@
 #include "jobs-runner/run.h"
 #include "jobs-runner/run_internal.h"
 
+#include <ftw.h>
 #include <sys/socket.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -24,14 +25,28 @@ static void set(char **field, const char *value)
     *field = xstrdup(value);
 }
 
+static char dir[] = "/tmp/smcp-fuzz-XXXXXX";
+
+static int remove_one(const char *path, const struct stat *st, int flag, struct FTW *at)
+{
+    (void)st;
+    (void)flag;
+    (void)at;
+    return remove(path);
+}
+
+static void clean_up(void)
+{
+    (void)nftw(dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
 static void set_up(void)
 {
-    static char dir[] = "/tmp/smcp-fuzz-XXXXXX";
     struct err e = ERR_INIT;
     struct buf path = BUF_INIT(PATH_MAX);
     struct sandbox *sb = NULL;
     struct sandbox_spec spec;
-    check(mkdtemp(dir) && settings_load(&cfg, NULL, &e) == 0);
+    check(mkdtemp(dir) && atexit(clean_up) == 0 && settings_load(&cfg, NULL, &e) == 0);
     set(&cfg.data_dir, dir);
     set(&cfg.run_dir, dir);
     buf_addf(&path, "%s/state.db", dir);
