@@ -413,10 +413,7 @@ static struct sandbox *sandbox_of(struct request *q, const char *name, bool look
         err_fix(e, "not_found", "list_sandboxes shows what exists; exec makes a new one");
         return NULL;
     }
-    struct sandbox_spec spec;
-    sandbox_spec_default(q->r, &spec);
-    *created = sandbox_new(q->r, name, &spec, &sb, e) == 0;
-    free(spec.env);
+    *created = sandbox_new_default(q->r, name, &sb, e) == 0;
     return *created ? sb : NULL;
 }
 

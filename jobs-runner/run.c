@@ -97,14 +97,14 @@ struct sandbox *run_sandbox(struct run *run)
 /* ---- beginning ---- */
 
 /* The run takes over the request's arguments. */
-static struct run *from_request(struct request *q, const struct sandbox *sb)
+static struct run *from_request(struct request *q, const char *sandbox, int64_t generation)
 {
-    struct run *run = add(q->r, q->run_id, sb->name);
+    struct run *run = add(q->r, q->run_id, sandbox);
     const char *command = json_get_string(q->args, "command", "");
     size_t kept = text_utf8_trim(command, MIN(strlen(command), (size_t)COMMAND_KEPT));
     run->command = xstrndup(command, kept);
     memcpy(run->boot, q->boot, sizeof run->boot);
-    run->generation = sb->generation;
+    run->generation = generation;
     run->request = q->id;
     run->keep_result = json_get(q->args, "run_id") != NULL;
     run->started_at = clock_real_ms();
@@ -137,7 +137,7 @@ int run_new(struct request *q, struct sandbox *sb, bool job, struct run **ret, s
     ulid_new(q->run_id);
     if (sb->state == SB_READY)
         memcpy(q->boot, sb->boot, sizeof q->boot);
-    struct run *run = from_request(q, sb);
+    struct run *run = from_request(q, sb->name, sb->generation);
     run->job = job;
     if ((job || run->keep_result) && record(run, e) < 0) {
         q->run_id[0] = '\0';
@@ -151,10 +151,9 @@ int run_new(struct request *q, struct sandbox *sb, bool job, struct run **ret, s
 
 struct run *run_restore(struct request *q)
 {
-    struct sandbox *sb = sandbox_find(q->r, json_get_string(q->args, "sandbox", "default"));
-    if (!sb)
-        return NULL;
-    struct run *run = from_request(q, sb);
+    const char *name = json_get_string(q->args, "sandbox", "default");
+    const struct sandbox *sb = sandbox_find(q->r, name);
+    struct run *run = from_request(q, name, sb ? sb->generation : 0);
     run->state = *run->boot ? RUN_SENT : RUN_QUEUED;
     run->started_at = q->created_at;
     load_log(run);
@@ -224,7 +223,14 @@ static void on_ready(void *arg, struct sandbox *sb, const struct sandbox_ready *
 void run_begin(struct run *run, bool created)
 {
     struct sandbox *sb = run_sandbox(run);
-    check(sb);
+    struct err e = ERR_INIT;
+    if (!sb) { /* destroyed since the request was prepared */
+        if (sandbox_new_default(run->r, run->sandbox, &sb, &e) < 0) {
+            run_fail(run, &e);
+            return;
+        }
+        created = true;
+    }
     struct request *q = run->waiters ? run->waiters->q : NULL;
     if (sb->state == SB_READY && !sb->wants) {
         const struct sandbox_ready how = {.heal = sb->heal, .reason = sb->heal_reason};

@@ -32,10 +32,7 @@ static int sandbox_for(struct request *q, struct sandbox **ret, bool *ret_create
         err_set(e, ERR_CONFLICT, "the sandbox %s is being destroyed", name);
         return err_fix(e, "conflict", "call again in a moment; a new sandbox is made then");
     }
-    struct sandbox_spec spec;
-    sandbox_spec_default(q->r, &spec);
-    int r = sandbox_new(q->r, name, &spec, ret, e);
-    free(spec.env);
+    int r = sandbox_new_default(q->r, name, ret, e);
     *ret_created = r == 0;
     return r;
 }

@@ -102,6 +102,15 @@ int sandbox_new(struct runner *r, const char *name, const struct sandbox_spec *s
     return 0;
 }
 
+int sandbox_new_default(struct runner *r, const char *name, struct sandbox **ret, struct err *e)
+{
+    struct sandbox_spec spec;
+    sandbox_spec_default(r, &spec);
+    int result = sandbox_new(r, name, &spec, ret, e);
+    free(spec.env);
+    return result;
+}
+
 void sandbox_set_heal(struct sandbox *sb, enum sandbox_heal heal, const char *fmt, ...)
 {
     if (sb->heal == HEAL_RECREATED)
@@ -348,25 +357,34 @@ static void answer_destroyers(struct sandbox *sb, const struct err *e)
     }
 }
 
-/* Who asked for the name while it was being removed gets a fresh sandbox. */
+static struct sandbox_want **wants_end(struct sandbox *sb)
+{
+    struct sandbox_want **end = &sb->wants;
+    while (*end)
+        end = &(*end)->next;
+    return end;
+}
+
+/*
+ * Who asked for the name while it was being removed gets a fresh sandbox. The wants move as they
+ * are: whoever waits holds a pointer to its own.
+ */
 static void hand_over(struct runner *r, const char *name, struct sandbox_want *wants)
 {
-    struct sandbox_spec spec;
     struct sandbox *fresh = sandbox_find(r, name);
+    const struct sandbox_ready how = {.created = false};
     struct err e = ERR_INIT;
-    sandbox_spec_default(r, &spec);
-    if (!fresh && sandbox_new(r, name, &spec, &fresh, &e) == 0)
+    if (!fresh && sandbox_new_default(r, name, &fresh, &e) == 0)
         wants->created = true;
-    free(spec.env);
+    if (fresh) {
+        *wants_end(fresh) = wants;
+        sandbox_event(fresh, EV_WORK, NULL);
+        return;
+    }
     while (wants) {
         struct sandbox_want *w = wants;
         wants = w->next;
-        if (fresh) {
-            (void)sandbox_need(fresh, w->created, w->q, w->done, w->arg);
-        } else {
-            struct sandbox_ready how = {.created = false};
-            w->done(w->arg, NULL, &how, &e);
-        }
+        w->done(w->arg, NULL, &how, &e);
         free(w);
     }
 }
@@ -460,10 +478,7 @@ struct sandbox_want *sandbox_need(struct sandbox *sb, bool created, struct reque
 {
     struct sandbox_want *w = xcalloc(1, sizeof *w);
     *w = (struct sandbox_want){.done = done, .arg = arg, .q = q, .created = created};
-    struct sandbox_want **end = &sb->wants;
-    while (*end)
-        end = &(*end)->next;
-    *end = w;
+    *wants_end(sb) = w;
     if (q && *sb->progress)
         request_progress(q, sb->progress, strlen(sb->progress));
     sandbox_event(sb, EV_WORK, NULL);

@@ -98,10 +98,15 @@ struct sandbox *sandbox_find(struct runner *r, const char *name);
 int sandbox_new(struct runner *r, const char *name, const struct sandbox_spec *spec,
                 struct sandbox **ret, struct err *e) _check_;
 
+/* The same with the settings' defaults: for a use of a name that nobody has created. */
+int sandbox_new_default(struct runner *r, const char *name, struct sandbox **ret,
+                        struct err *e) _check_;
+
 /* Fill with the settings' defaults; the caller frees spec->env. */
 void sandbox_spec_default(const struct runner *r, struct sandbox_spec *spec);
 
-/* Call back when ready. `q` (may be NULL) is told about progress. The handle ends with the call. */
+/* Call back when ready. `q` (may be NULL) is told about progress. The handle ends with the call,
+ * and stays the same when a sandbox of the same name takes over from one that is removed. */
 struct sandbox_want *sandbox_need(struct sandbox *sb, bool created, struct request *q,
                                   sandbox_done *done, void *arg);
 void sandbox_unneed(struct sandbox *sb, struct sandbox_want *w);

@@ -1,9 +1,57 @@
 """Many callers at once: one container, right answers, the cap holds."""
 
+import json
+import os
 import random
+import sqlite3
+import time
 
+import pytest
 
 from server import parallel, wait_for
+
+
+class Queue:
+    """Requests as the responder writes them, several in one transaction: the runner takes them as one batch."""
+
+    def __init__(self, server):
+        self.server = server
+        self.db = sqlite3.connect(server.state_db, timeout=10, isolation_level=None)
+        self.next = time.time_ns() // 1000
+
+    def add(self, *requests):
+        self.db.execute("begin immediate")
+        ids = [self.insert(kind, args) for kind, args in requests]
+        self.db.execute("commit")
+        return ids
+
+    def insert(self, kind, args):
+        self.next += 1
+        now = time.time_ns() // 1000000
+        self.db.execute("insert into requests(id, kind, args, reply, created_at, deadline) values(?,?,?,?,?,?)",
+                        (self.next, kind, json.dumps(args), "nobody", now, now + 60000))
+        return self.next
+
+    def ring(self):
+        fd = os.open(self.server.run_dir / "doorbell", os.O_WRONLY | os.O_NONBLOCK)
+        os.write(fd, b"!")
+        os.close(fd)
+
+    def look(self, id):
+        return self.db.execute("select state, ok, result, run_id from requests where id=?", (id,)).fetchone()
+
+    def answer(self, id):
+        """(whether it is a result, the object)"""
+        wait_for(lambda: self.look(id)[0] == 2, 30, f"request {id} is answered")
+        _, ok, result, _ = self.look(id)
+        return ok == 1, json.loads(result)
+
+
+@pytest.fixture
+def queue(server):
+    q = Queue(server)
+    yield q
+    q.db.close()
 
 
 def test_64_execs_on_a_new_name(server, box):
@@ -33,6 +81,36 @@ def test_64_execs_while_it_is_destroyed(server, box):
         assert len(server.containers(box)) <= 1
     assert server.sh(box, "echo after") == "after\n"
     assert len(server.containers(box)) == 1
+
+
+def test_destroy_and_use_in_one_batch(server, box, queue):
+    """The destruction is prepared before the sandbox is there, and done before the command begins."""
+    for kind in ("exec", "run"):
+        pid = server.pid("runner")
+        gone, used = queue.add(("destroy", {"sandbox": box}),
+                               (kind, {"sandbox": box, "command": "echo hi", "timeout_ms": 20000}))
+        queue.ring()
+        assert queue.answer(gone)[0]
+        ok, r = queue.answer(used)
+        assert ok and r["status"] in ("finished", "running"), r
+        assert server.programs["runner"].poll() is None and server.pid("runner") == pid
+        server.ok("destroy_sandbox", sandbox=box)
+
+
+def test_a_run_that_moved_to_the_next_sandbox_is_stopped(server, box, queue):
+    """It waited for a sandbox that was destroyed while it was made, and so for the one after it."""
+    args = {"sandbox": box, "command": "echo hi > ran", "timeout_ms": 20000}
+    run, gone = queue.add(("run", args), ("destroy", {"sandbox": box}))
+    queue.ring()
+    assert queue.answer(gone)[0]
+    stop, = queue.add(("stop", {"job_id": queue.look(run)[3]}))
+    queue.ring()
+    ok, r = queue.answer(stop)
+    assert ok, r
+    if r["stopped"]:
+        assert queue.answer(run)[1]["status"] == "stopped"
+        assert server.sh(box, "ls") == ""
+    assert server.sh(box, "echo after") == "after\n"
 
 
 def test_the_cap_under_64_names(make_server):
