@@ -214,12 +214,15 @@ def test_a_job_has_a_timeout(server, box):
     assert server.processes(box) == []
 
 
-@pytest.mark.parametrize("job_id", ["", "x", "../../etc/passwd", "0" * 26, "z" * 26, "0" * 300, "中" * 26])
-def test_unknown_jobs(server, job_id):
+@pytest.mark.parametrize("job_id,code", [
+    ("", "invalid_argument"), ("x", "invalid_argument"), ("../../etc/passwd", "invalid_argument"),
+    ("0" * 300, "invalid_argument"), ("中" * 26, "invalid_argument"), ("z" * 26, "not_found"),
+    ("0" * 26, "expired"),  # an id of 1970
+])
+def test_unknown_jobs(server, job_id, code):
     for tool in ("get_job", "stop_job"):
         e = server.fails(tool, job_id=job_id)
-        assert "job" in e["error"]
-        assert e["code"] in ("not_found", "invalid_argument", "invalid")
+        assert "job" in e["error"] and e["code"] == code
 
 
 def test_stdin_and_environment_of_a_job(server, shared):
