@@ -178,25 +178,33 @@ void link_set_next_stream(struct link *l, uint32_t next)
     l->next_stream = MAX(l->next_stream, next);
 }
 
+static struct stream *stream_find(struct link *l, uint32_t id)
+{
+    for (size_t i = 0; i < l->n_streams; i++)
+        if (l->streams[i].id == id)
+            return &l->streams[i];
+    return NULL;
+}
+
 uint32_t link_stream_add(struct link *l, uint32_t id, link_frame *frame, void *arg)
 {
+    if (id && stream_find(l, id))
+        return 0;
+    while (!id || stream_find(l, id)) /* the agent says where free numbers begin, and may lie */
+        id = l->next_stream++;
     if (l->n_streams == l->cap_streams) {
         l->cap_streams = l->cap_streams ? 2 * l->cap_streams : 4;
         l->streams = xrealloc(l->streams, l->cap_streams * sizeof *l->streams);
     }
-    if (!id)
-        id = l->next_stream++;
     l->streams[l->n_streams++] = (struct stream){.id = id, .frame = frame, .arg = arg};
     return id;
 }
 
 void link_stream_drop(struct link *l, uint32_t id)
 {
-    for (size_t i = 0; i < l->n_streams; i++)
-        if (l->streams[i].id == id) {
-            l->streams[i] = l->streams[--l->n_streams];
-            return;
-        }
+    struct stream *s = stream_find(l, id);
+    if (s)
+        *s = l->streams[--l->n_streams];
 }
 
 static void hand_out(struct link *l, const struct wire_header *h, const unsigned char *p, size_t n)
@@ -205,11 +213,9 @@ static void hand_out(struct link *l, const struct wire_header *h, const unsigned
         l->ev.hello(l->ev.arg, p, n);
         return;
     }
-    for (size_t i = 0; i < l->n_streams; i++)
-        if (l->streams[i].id == h->stream) {
-            l->streams[i].frame(l->streams[i].arg, h, p, n);
-            return;
-        }
+    const struct stream *s = stream_find(l, h->stream);
+    if (s)
+        s->frame(s->arg, h, p, n);
 }
 
 /* Join split messages; false when the parts do not belong together or are too long. */

@@ -45,7 +45,10 @@ uint64_t link_serial(const struct link *l); /* never the same for two links */
 /* The first stream number that is free, as HELLO_ACK told. */
 void link_set_next_stream(struct link *l, uint32_t next);
 
-/* A new stream, or (id != 0) one that the agent knows already. Returns its number. */
+/*
+ * A new stream, or (id != 0) one that the agent knows already. Returns its number, which no other
+ * stream of the link has; 0: the given one has been added before.
+ */
 uint32_t link_stream_add(struct link *l, uint32_t id, link_frame *frame, void *arg);
 void link_stream_drop(struct link *l, uint32_t id);
 

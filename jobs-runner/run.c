@@ -214,7 +214,7 @@ static void on_ready(void *arg, struct sandbox *sb, const struct sandbox_ready *
     take_heal(run, how);
     if (e)
         run_fail(run, e);
-    else if (run->stop_wanted)
+    else if (run->stop_signal)
         run_end(run, "stopped");
     else
         send_to(run, sb);
@@ -436,9 +436,16 @@ void run_abandon(struct run *run, const char *reason)
 
 /* ---- the sandbox's news ---- */
 
-void run_found(struct sandbox *sb, const struct run_report *st)
+/* The run that an agent says it has, if it may: one that went to this sandbox. */
+static struct run *reported_run(struct sandbox *sb, const struct run_report *st)
 {
     struct run *run = run_find(sb->r, st->id);
+    return run && run->state != RUN_QUEUED && streq(run->sandbox, sb->name) ? run : NULL;
+}
+
+void run_found(struct sandbox *sb, const struct run_report *st)
+{
+    struct run *run = reported_run(sb, st);
     unsigned char offset[8];
     if (!run) {
         unsigned char kill[WIRE_FIELD(8) * 3];
@@ -450,12 +457,18 @@ void run_found(struct sandbox *sb, const struct run_report *st)
         (void)link_send(sb->link, WIRE_DONE, 0, st->stream, NULL, 0);
         return;
     }
+    if (run->stream) /* it says so twice */
+        return;
+    run->stream = link_stream_add(sb->link, st->stream, run_frame, run);
+    if (!run->stream)
+        return;
     run->state = RUN_RUNNING;
     run->link = link_serial(sb->link);
-    run->stream = link_stream_add(sb->link, st->stream, run_frame, run);
     run->acked = 0;
     wire_u64_put(offset, run->seen);
     (void)link_send(sb->link, WIRE_ATTACH, 0, st->stream, offset, sizeof offset);
+    if (run->stop_signal)
+        run_send_stop(run, sb->link);
     run_answer_started(run);
 }
 
@@ -475,7 +488,9 @@ void runs_settled(struct sandbox *sb)
         if (run->state == RUN_QUEUED || run->stream || !streq(run->sandbox, sb->name))
             continue;
         bool same_boot = streq(run->boot, sb->boot);
-        if (same_boot && run->args && run->state == RUN_SENT)
+        if (same_boot && run->stop_signal)
+            run_end(run, "stopped");
+        else if (same_boot && run->args && run->state == RUN_SENT)
             send_to(run, sb); /* the agent says that it never got it */
         else
             run_abandon(run, same_boot ? "the runner stopped before the command was started"

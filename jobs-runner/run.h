@@ -65,7 +65,8 @@ struct run {
     bool created; /* this run made the sandbox */
     enum sandbox_heal heal;
     char heal_reason[160];
-    bool stop_wanted;
+    int stop_signal; /* all of it is to end; 0: nobody asked for that */
+    int64_t stop_grace_ms;
     /* how it ended */
     const char *status;
     int exit_code; /* -1 none */
@@ -105,7 +106,10 @@ void run_abandon(struct run *run, const char *reason); /* ends as lost */
 
 void run_wait(struct run *run, struct request *q, enum run_wait what, int64_t wait_ms);
 
-/* `tree`: all of it, ending in SIGKILL after grace_ms; else one signal to the process group. */
+/*
+ * `tree`: all of it, ending in SIGKILL after grace_ms; else one signal to the process group. What
+ * ends all of it is said again to an agent that could not be reached, once it can.
+ */
 void run_signal(struct run *run, int sig, bool tree, int64_t grace_ms, const char *reason);
 
 /* From the sandbox: its link says hello, is gone, or the container is. */

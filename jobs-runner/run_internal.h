@@ -17,6 +17,9 @@ struct sandbox *run_sandbox(struct run *run);
 int run_send(struct run *run, struct link *link, struct err *e) _check_;
 void run_frame(void *arg, const struct wire_header *h, const unsigned char *payload, size_t n);
 
+/* Tell the agent to end all of it, as it was asked for before. */
+void run_send_stop(struct run *run, struct link *link);
+
 /* Make the log (if it is not there) and write what is pending. */
 void run_spill(struct run *run);
 void run_last_line(const struct run *run, struct buf *out);

@@ -75,10 +75,28 @@ int run_send(struct run *run, struct link *link, struct err *e)
     return r;
 }
 
+static void send_signal(struct run *run, struct link *link, int sig, bool tree, int64_t grace_ms)
+{
+    struct buf b = BUF_INIT(256);
+    number(&b, WT_SIGNAL, (uint64_t)sig);
+    number(&b, WT_TREE, tree);
+    number(&b, WT_GRACE_MS, (uint64_t)grace_ms);
+    (void)link_send(link, WIRE_SIGNAL, 0, run->stream, b.p, b.len);
+    buf_release(&b);
+}
+
+void run_send_stop(struct run *run, struct link *link)
+{
+    send_signal(run, link, run->stop_signal, true, run->stop_grace_ms);
+}
+
 void run_signal(struct run *run, int sig, bool tree, int64_t grace_ms, const char *reason)
 {
     struct sandbox *sb = run_sandbox(run);
-    run->stop_wanted |= tree;
+    if (tree) {
+        run->stop_signal = sig;
+        run->stop_grace_ms = grace_ms;
+    }
     if (reason)
         (void)snprintf(run->reason, sizeof run->reason, "%s", reason);
     if (run->state == RUN_QUEUED) {
@@ -86,14 +104,8 @@ void run_signal(struct run *run, int sig, bool tree, int64_t grace_ms, const cha
             run_end(run, "stopped");
         return;
     }
-    if (!sb || !sb->link || !run->stream)
-        return;
-    struct buf b = BUF_INIT(256);
-    number(&b, WT_SIGNAL, (uint64_t)sig);
-    number(&b, WT_TREE, tree);
-    number(&b, WT_GRACE_MS, (uint64_t)grace_ms);
-    (void)link_send(sb->link, WIRE_SIGNAL, 0, run->stream, b.p, b.len);
-    buf_release(&b);
+    if (sb && sb->link && run->stream)
+        send_signal(run, sb->link, sig, tree, grace_ms);
 }
 
 /* ---- output ---- */
@@ -236,7 +248,7 @@ static void on_ended(struct run *run, const struct wire_header *h, const unsigne
     run->oom_killed = x.oom != 0;
     run->left_running = (int64_t)MIN(x.left, (uint64_t)100000);
     run->duration_us = (int64_t)MIN(x.duration, (uint64_t)INT64_MAX);
-    bool stopped = x.stopped && run->stop_wanted;
+    bool stopped = x.stopped && run->stop_signal;
     run_end(run, run->timed_out ? "timeout" : stopped ? "stopped" : "finished");
 }
 
