@@ -20,6 +20,7 @@
 #include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 static const char help[] =
@@ -97,12 +98,21 @@ static int serve(const struct options *o)
     return 0;
 }
 
+/* Descriptors that whoever started us left open would go on into every command. */
+static void close_inherited(void)
+{
+#ifdef SYS_close_range
+    (void)syscall(SYS_close_range, 3u, ~0u, 0u);
+#endif
+}
+
 int main(int argc, char **argv)
 {
     struct options o = {.dir = WIRE_DIR, .jobs = 1};
     int done = parse_options(argc, argv, &o);
     if (done >= 0)
         return done;
+    close_inherited();
     if (spawn_init())
         return fail("sandbox-agent: /dev/null");
     return o.bench ? floor_main((unsigned)o.bench, (unsigned)o.jobs) : serve(&o);
