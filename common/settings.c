@@ -1,6 +1,7 @@
 #include "common/settings.h"
 
 #include "common/fs.h"
+#include "common/text.h"
 
 #include <math.h>
 
@@ -311,6 +312,29 @@ static const struct setting *find(const char *name, size_t n)
     return NULL;
 }
 
+static const char *nearest(const char *name)
+{
+    const char *best = table[0].name;
+    for (size_t i = 0; i < ARRAY_LEN(table); i++)
+        if (text_distance(table[i].name, name) < text_distance(best, name))
+            best = table[i].name;
+    return best;
+}
+
+/* A name of ours that is none is most likely mistyped. Others belong to other programs. */
+static void note_unknown(struct settings *s, const char *line, size_t n)
+{
+    struct buf b = BUF_INIT(1 << 16);
+    _cleanup_free_ char *name = xstrndup(line, MIN(n, (size_t)60));
+    if (strncmp(name, "SMCP_", 5) != 0 || streq(name, "SMCP_ENV_FILE"))
+        return;
+    if (s->unknown)
+        buf_addf(&b, "%s; ", s->unknown);
+    buf_addf(&b, "%s is no setting (is %s meant?)", name, nearest(name));
+    free(s->unknown);
+    s->unknown = buf_take(&b);
+}
+
 /* One line of an env file, as systemd and a shell read it: NAME=value, quotes optional. */
 static int file_line(struct settings *s, char *line, const char *path, int no, struct err *e)
 {
@@ -332,6 +356,8 @@ static int file_line(struct settings *s, char *line, const char *path, int no, s
         value++;
     }
     const struct setting *t = find(line, (size_t)(eq - line));
+    if (!t)
+        note_unknown(s, line, (size_t)(eq - line));
     if (!t || !*value)
         return 0;
     return set_value(s, t, value, e) < 0 ? err_wrap(e, "%s:%d", path, no) : 0;
@@ -394,6 +420,7 @@ void settings_release(struct settings *s)
             memcpy(&v, field(s, &table[i]), sizeof v);
             free(v);
         }
+    free(s->unknown);
     memset(s, 0, sizeof *s);
 }
 
@@ -446,6 +473,8 @@ void settings_print(const struct settings *s, struct buf *out)
         value_print(s, &table[i], out);
         buf_addc(out, '\n');
     }
+    if (s->unknown)
+        buf_addf(out, "# %s\n", s->unknown);
 }
 
 void settings_env_example(struct buf *out)

@@ -61,6 +61,8 @@ struct settings {
     int64_t workers_min;
     int64_t workers_max;
     int64_t log_level;
+    /* what is said of SMCP_ names in the env file that are no settings; NULL: none */
+    char *unknown;
 };
 
 /*

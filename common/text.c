@@ -271,6 +271,16 @@ unsigned text_distance(const char *a, const char *b)
     return row[m];
 }
 
+char *text_signal(int sig, char room[16])
+{
+    const char *abbrev = sigabbrev_np(sig);
+    if (abbrev)
+        (void)snprintf(room, 16, "SIG%s", abbrev);
+    else
+        (void)snprintf(room, 16, "SIG%d", sig);
+    return room;
+}
+
 void text_base64(struct buf *out, const void *p, size_t n)
 {
     if (n > INT_MAX / 2) {

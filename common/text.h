@@ -41,6 +41,9 @@ bool text_sandbox_name(const char *s);
 /* Edits (insert, delete, change) between two short names, for "did you mean". */
 unsigned text_distance(const char *a, const char *b);
 
+/* "SIGKILL"; "SIG64" for one without a name. Returns `room`. */
+char *text_signal(int sig, char room[16]);
+
 void text_base64(struct buf *out, const void *p, size_t n);
 int text_unbase64(struct buf *out, const char *p, size_t n);
 

@@ -221,6 +221,8 @@ static int load(struct settings *s, const struct options *o, struct err *e)
     if (settings_load(s, o->env_file, e) < 0)
         return -1;
     log_init("sandbox-mcp", (enum log_level)s->log_level);
+    if (s->unknown)
+        log_warn("env file: %s", s->unknown);
     return toolsets_parse(s->toolsets, &sets, e) < 0 ? -1 : tools_load(s, e);
 }
 

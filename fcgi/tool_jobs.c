@@ -164,8 +164,9 @@ static int add_log(struct call *c, struct jw *w, const char *id, bool live)
 
 static void add_flags(struct db *db, struct jw *w)
 {
+    char name[16];
     if (!db_null(db, Q_RUN, R_SIGNAL))
-        jw_kint(w, "signal", db_int(db, Q_RUN, R_SIGNAL));
+        jw_kstring(w, "signal", text_signal((int)db_int(db, Q_RUN, R_SIGNAL), name));
     if (db_int(db, Q_RUN, R_OOM))
         jw_kbool(w, "oom_killed", true);
     if (db_int(db, Q_RUN, R_LEFT))

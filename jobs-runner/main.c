@@ -207,6 +207,8 @@ int main(int argc, char **argv)
         return 2;
     }
     log_init("jobs-runner", (enum log_level)cfg.log_level);
+    if (cfg.unknown)
+        log_warn("env file: %s", cfg.unknown);
     if (!o.check_config)
         return run(&cfg);
     struct buf text = BUF_INIT(1 << 16);

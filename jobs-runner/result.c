@@ -3,18 +3,6 @@
 #include "common/clock.h"
 #include "jobs-runner/run.h"
 
-#define NAMED_SIGNAL 16
-
-static const char *signal_name(int sig, char *room)
-{
-    const char *abbrev = sigabbrev_np(sig);
-    if (abbrev)
-        (void)snprintf(room, NAMED_SIGNAL, "SIG%s", abbrev);
-    else
-        (void)snprintf(room, NAMED_SIGNAL, "SIG%d", sig);
-    return room;
-}
-
 static void note(struct buf *notes, const char *fmt, ...) _printf_(2, 3);
 static void note(struct buf *notes, const char *fmt, ...)
 {
@@ -42,12 +30,12 @@ static uint64_t stream(struct jw *w, const char *key, const struct capture *c, b
 
 static void ending(const struct run *run, struct jw *w, struct buf *notes)
 {
-    char name[NAMED_SIGNAL];
+    char name[16];
     if (run->exit_code >= 0)
         jw_kint(w, "exit_code", run->exit_code);
     jw_kbool(w, "timed_out", run->timed_out);
     if (run->signal)
-        jw_kstring(w, "signal", signal_name(run->signal, name));
+        jw_kstring(w, "signal", text_signal(run->signal, name));
     if (run->timed_out)
         note(notes,
              "The time limit of %" PRId64 " s was reached and every process of the command "

@@ -173,7 +173,7 @@ def test_stop_job_ends_the_whole_tree(server, box, signal):
     answer = server.ok("stop_job", job_id=r["job_id"], signal=signal)
     assert answer["job_id"] == r["job_id"]
     end = server.job_end(r["job_id"])
-    assert end["status"] == "stopped"
+    assert end["status"] == "stopped" and end["signal"] == "SIGKILL"
     wait_for(lambda: server.processes(box) == [], 15, "the tree is gone")
     assert server.sh(box, "echo healthy") == "healthy\n"
 

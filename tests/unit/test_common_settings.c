@@ -137,6 +137,22 @@ static void env_file_forms(void **state)
     assert_int_equal(s.mem_limit, 512 << 20);
 }
 
+static void mistyped_names_are_told(void **state)
+{
+    (void)state;
+    struct err e = ERR_INIT;
+    _cleanup_settings_ struct settings s;
+    struct buf out = BUF_INIT(1 << 16);
+    const char *path = env_file("SMCP_TOKN=secret-value\nOTHER=1\nSMCP_ENV_FILE=x\nSMCP_CPU=1\n");
+    assert_int_equal(settings_load(&s, path, &e), 0);
+    assert_string_equal(s.unknown, "SMCP_TOKN is no setting (is SMCP_TOKEN meant?); "
+                                   "SMCP_CPU is no setting (is SMCP_CPUS meant?)");
+    settings_print(&s, &out);
+    assert_non_null(strstr(out.p, "\n# SMCP_TOKN is no setting"));
+    assert_null(strstr(out.p, "secret-value"));
+    buf_release(&out);
+}
+
 static void env_file_errors_say_the_line(void **state)
 {
     (void)state;
@@ -301,6 +317,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(defaults, env_setup, tmp_teardown),
         cmocka_unit_test_setup_teardown(bad_values_are_named, env_setup, tmp_teardown),
         cmocka_unit_test_setup_teardown(env_file_forms, env_setup, tmp_teardown),
+        cmocka_unit_test_setup_teardown(mistyped_names_are_told, env_setup, tmp_teardown),
         cmocka_unit_test_setup_teardown(env_file_errors_say_the_line, env_setup, tmp_teardown),
         cmocka_unit_test_setup_teardown(the_environment_wins, env_setup, tmp_teardown),
         cmocka_unit_test_setup_teardown(env_file_by_variable, env_setup, tmp_teardown),
