@@ -45,6 +45,7 @@ bool call_ready(const struct call *c)
 
 int call_resume(struct call *c)
 {
+    runner_taken(&c->app->runner, &c->request);
     return settle(c, c->next(c));
 }
 

@@ -22,6 +22,7 @@
 #define SHRINK_US     10000000 /* idle time after which one worker more than needed ends */
 #define YOUNG_US      2000000  /* one that dies sooner was not started for long */
 #define DELAY_MAX     5000000
+#define FORK_AGAIN_US 1000000
 #define GROW_MAX      8 /* most workers started at a time */
 
 /* Shared with the workers. */
@@ -104,6 +105,7 @@ static bool start_worker(struct parent *p)
         be_worker(p, place, self);
     if (pid < 0) {
         log_error("cannot start a worker: %s", strerror(errno));
+        p->not_before_us = place->started_us + FORK_AGAIN_US;
         atomic_fetch_sub(&p->board->idle, 1);
         return false;
     }

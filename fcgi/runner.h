@@ -70,6 +70,9 @@ void runner_close(struct runner *r);
 void runner_request_init(struct runner_request *q);
 void runner_request_release(struct runner *r, struct runner_request *q);
 
+/* Its caller has taken the answer: it keeps nobody from sleeping any more. */
+void runner_taken(struct runner *r, struct runner_request *q);
+
 /* Queue one request; it must stay at its place until released. */
 int runner_submit(struct runner *r, struct runner_request *q, const char *kind, const char *args,
                   int64_t wait_ms, struct err *e) _check_;

@@ -244,6 +244,28 @@ static void the_deadline_names_the_run(void **state)
     finish(&s);
 }
 
+/* Members of a batch: the one that is done must not keep the worker awake for the other. */
+static void who_has_its_answer_keeps_nobody_awake(void **state)
+{
+    (void)state;
+    struct started one, two;
+    char reply[64];
+    runner_starts();
+    start(&one, "exec", "{\"command\":\"true\"}");
+    answer(next_request("exec", reply), reply, true, "{}");
+    start(&two, "exec", "{\"command\":\"true\"}");
+    runner_dispatch(&app.runner);
+    assert_int_equal(runner_timeout(&app.runner, clock_mono_us()), 0);
+    assert_int_equal(call_resume(&one.call), CALL_DONE);
+    assert_false(call_ready(&two.call));
+    assert_true(runner_timeout(&app.runner, clock_mono_us()) > 100);
+    finish(&one);
+    answer(next_request("exec", reply), reply, true, "{}");
+    runner_dispatch(&app.runner);
+    assert_true(call_ready(&two.call));
+    finish(&two);
+}
+
 static void a_missed_bell_is_found(void **state)
 {
     (void)state;
@@ -546,6 +568,7 @@ int main(void)
         TEST(a_runner_that_is_down_is_told_at_once),
         TEST(the_runner_may_die_and_come_back),
         TEST(the_deadline_names_the_run),
+        TEST(who_has_its_answer_keeps_nobody_awake),
         TEST(a_missed_bell_is_found),
         TEST(progress_is_news_once),
         TEST(strangers_and_rubbish_are_ignored),
