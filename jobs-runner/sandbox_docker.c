@@ -13,11 +13,13 @@
 #define PULL_LIMIT_MS (30 * 60 * 1000)
 #define LOCAL_IMAGES  "sandbox-mcp-" /* images of this name are built here, never pulled */
 
+/* One at a time: what is under way (a look whether it is paused) does not matter any more. */
 static void call(struct sandbox *sb, const char *method, const char *path, const char *body,
                  docker_done *done)
 {
     struct docker_request q = {
         .method = method, .path = path, .body = body, .done = done, .arg = sb};
+    docker_cancel(TAKE_PTR(sb->call));
     sb->call = docker_start(sb->r->docker, &q);
 }
 
