@@ -170,17 +170,26 @@ static int take_batch(struct runner *r, struct batch *b, struct err *e)
     return db_commit(&r->db, e);
 }
 
-/* Nothing of the batch was recorded: forget what was prepared and say so. */
-static void undo_batch(struct runner *r, struct batch *b, const struct err *e)
+/*
+ * Nothing of the batch was recorded: forget what was prepared. The rows are still queued, so they
+ * must not be answered here; whoever read an error would call again, and both would be done.
+ */
+static void undo_batch(struct runner *r, struct batch *b)
 {
     for (size_t i = 0; i < b->n; i++) {
-        struct run *run = *b->q[i]->run_id ? run_find(r, b->q[i]->run_id) : NULL;
-        if (run && run->state == RUN_QUEUED && !run->waiters)
+        struct request *q = b->q[i];
+        struct run *run = *q->run_id ? run_find(r, q->run_id) : NULL;
+        if (run && run->request == q->id) /* not the one that a known run_id leads to */
             run_discard(run);
-        free(b->q[i]->state);
-        request_fail(b->q[i], e);
+        free(q->state);
+        request_free(q);
     }
+    sandboxes_forget_unrecorded(r);
 }
+
+#define TAKE_AGAIN_US 1000000
+
+static int on_take_again(sd_event_source *s, uint64_t usec, void *arg);
 
 static size_t take_queued(struct runner *r)
 {
@@ -194,8 +203,9 @@ static size_t take_queued(struct runner *r)
         return 0;
     housekeeper_count(r->housekeeper, 2);
     if (take_batch(r, &b, &e) < 0) {
-        log_err(LOG_LEVEL_ERROR, "cannot take requests", &e);
-        undo_batch(r, &b, &e);
+        log_err(LOG_LEVEL_ERROR, "cannot take requests, trying again", &e);
+        undo_batch(r, &b);
+        (void)timer_after(r, &r->take_timer, TAKE_AGAIN_US, on_take_again, r);
         return 0;
     }
     for (size_t i = 0; i < b.n; i++) {
@@ -205,6 +215,15 @@ static size_t take_queued(struct runner *r)
             b.q[i]->kind->start(b.q[i]);
     }
     return b.n;
+}
+
+static int on_take_again(sd_event_source *s, uint64_t usec, void *arg)
+{
+    (void)s;
+    (void)usec;
+    while (take_queued(arg) == BATCH)
+        ;
+    return 0;
 }
 
 static int on_bell(sd_event_source *s, int fd, uint32_t events, void *arg)
@@ -303,6 +322,7 @@ void requests_stop(struct runner *r)
 {
     if (r->doorbell)
         r->doorbell = sd_event_source_disable_unref(r->doorbell);
+    timer_off(&r->take_timer);
     closep(&r->doorbell_fd);
     r->doorbell_fd = -1;
 }

@@ -127,13 +127,16 @@ static int record(struct run *run, struct err *e)
 
 static void load_log(struct run *run);
 
+int runs_room(const struct runner *r, struct err *e)
+{
+    if (r->run_count < RUN_MAX_LIVE)
+        return 0;
+    err_set(e, ERR_LIMIT, "%zu commands are running, which is the limit", r->run_count);
+    return err_fix(e, "busy", "wait for some to end, or end them with stop_job");
+}
+
 int run_new(struct request *q, struct sandbox *sb, bool job, struct run **ret, struct err *e)
 {
-    struct runner *r = q->r;
-    if (r->run_count >= RUN_MAX_LIVE) {
-        err_set(e, ERR_LIMIT, "%zu commands are running, which is the limit", r->run_count);
-        return err_fix(e, "busy", "wait for some to end, or end them with stop_job");
-    }
     ulid_new(q->run_id);
     if (sb->state == SB_READY)
         memcpy(q->boot, sb->boot, sizeof q->boot);

@@ -91,6 +91,9 @@ struct run *run_find(struct runner *r, const char *id);
 bool runs_live_in(struct runner *r, const char *sandbox);
 size_t runs_count_in(struct runner *r, const char *sandbox);
 
+/* ERR_LIMIT when no more may be live. */
+int runs_room(const struct runner *r, struct err *e) _check_;
+
 /*
  * A new one, not yet started. What its request does not record is recorded here, inside the
  * transaction that takes the request: a job, and a run whose id the caller chose.

@@ -76,7 +76,7 @@ static int prepare(struct request *q, bool job, struct err *e)
     int known = check_command(q, e) < 0 ? -1 : known_caller_id(q, e);
     if (known > 0)
         return 0;
-    if (known == 0 && sandbox_for(q, &sb, &plan->created, e) == 0 &&
+    if (known == 0 && runs_room(q->r, e) == 0 && sandbox_for(q, &sb, &plan->created, e) == 0 &&
         run_new(q, sb, job, &plan->run, e) == 0)
         return 0;
     free(plan);
@@ -257,12 +257,18 @@ void stop_start(struct request *q)
     request_fail(q, &e);
 }
 
+/* Nobody else waits: a caller that came back with the same run_id does. */
+static bool alone(const struct run *run)
+{
+    return !run->waiters->next;
+}
+
 /* The caller of an exec went away: its command ends, unless it has become a job. */
 static bool cancel_run_of(struct runner *r, int64_t request)
 {
     for (struct run *run = r->runs; run; run = run->next)
         for (struct run_waiter *w = run->waiters; w; w = w->next)
-            if (w->what == WAIT_RESULT && w->q->id == request && !run->job) {
+            if (w->what == WAIT_RESULT && w->q->id == request && !run->job && alone(run)) {
                 run_signal(run, SIGTERM, true, CANCEL_GRACE_MS, "canceled by the caller");
                 return true;
             }

@@ -38,6 +38,7 @@ struct runner {
     void *run_index;  /* tsearch tree by id */
     size_t run_count;
     sd_event_source *doorbell;
+    sd_event_source *take_timer; /* requests could not be taken: try again */
     sd_event_source *gc_timer;
     sd_event_source *stall_timer;
     int doorbell_fd;

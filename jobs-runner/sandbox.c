@@ -255,7 +255,7 @@ static void act_ready(struct sandbox *sb, const struct err *e)
 {
     (void)e;
     struct err failed = ERR_INIT;
-    sb->stopped_by_us = sb->fresh = false;
+    sb->stopped_by_us = sb->fresh = sb->pulled = false;
     sb->name_tries = sb->starts = sb->stale_looks = 0;
     sb->progress[0] = '\0';
     if (sandbox_store_state(sb, "running", &failed) < 0)
@@ -354,6 +354,23 @@ static void answer_destroyers(struct sandbox *sb, const struct err *e)
         jw_kbool(&w, "files_deleted", sb->delete_files);
         jw_end_object(&w);
         request_answer(q, &b);
+    }
+}
+
+static bool has_no_row(struct sandbox *sb)
+{
+    struct err e = ERR_INIT;
+    int n = db_row(&sb->r->db, Q_SANDBOX_LAST_USED, &e, "t", sb->name);
+    db_done(&sb->r->db, Q_SANDBOX_LAST_USED);
+    return n == 0;
+}
+
+void sandboxes_forget_unrecorded(struct runner *r)
+{
+    for (struct sandbox *sb = r->sandboxes, *next; sb; sb = next) {
+        next = sb->next;
+        if (sb->fresh && sb->state == SB_UNKNOWN && !sb->wants && has_no_row(sb))
+            drop(sb);
     }
 }
 

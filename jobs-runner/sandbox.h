@@ -102,6 +102,9 @@ int sandbox_new(struct runner *r, const char *name, const struct sandbox_spec *s
 int sandbox_new_default(struct runner *r, const char *name, struct sandbox **ret,
                         struct err *e) _check_;
 
+/* The transaction in which new ones were recorded was rolled back, and nobody has used them yet. */
+void sandboxes_forget_unrecorded(struct runner *r);
+
 /* Fill with the settings' defaults; the caller frees spec->env. */
 void sandbox_spec_default(const struct runner *r, struct sandbox_spec *spec);
 

@@ -113,6 +113,39 @@ def test_a_run_that_moved_to_the_next_sandbox_is_stopped(server, box, queue):
     assert server.sh(box, "echo after") == "after\n"
 
 
+def test_a_batch_that_cannot_be_recorded_is_taken_later(server, box, queue):
+    """The database is locked for longer than the runner waits: nothing is answered, nothing is done twice."""
+    name = f"{box}-b"
+    command = {"sandbox": name, "command": "echo hi >> ran", "timeout_ms": 20000}
+    one, two, = queue.add(("exec", command), ("create", {"sandbox": f"{box}-c"}))
+    queue.db.execute("begin immediate")
+    queue.ring()
+    try:
+        wait_for(lambda: "cannot take requests" in server.log("runner"), 30, "the runner gives up for now")
+    finally:
+        queue.db.execute("rollback")
+    try:
+        ok, r = queue.answer(one)
+        assert ok and r["exit_code"] == 0 and r["sandbox_created"], r
+        ok, r = queue.answer(two)
+        assert ok and r["created"], r
+        assert server.sh(name, "cat ran") == "hi\n"
+        assert {name, f"{box}-c"} <= {i["name"] for i in server.ok("list_sandboxes")["items"]}
+    finally:
+        server.call("destroy_sandbox", sandbox=name)
+        server.call("destroy_sandbox", sandbox=f"{box}-c")
+
+
+def test_one_of_two_callers_of_a_run_leaves(server, box, queue):
+    args = {"sandbox": box, "command": "sleep 1; echo hi", "timeout_ms": 20000, "run_id": "again", "wait_ms": 20000}
+    one, two, cancel = queue.add(("exec", args), ("exec", args), ("cancel", {"request": queue.next + 1}))
+    queue.ring()
+    assert queue.answer(cancel) == (True, {"canceled": False})
+    for id in (one, two):
+        ok, r = queue.answer(id)
+        assert ok and r["stdout"] == "hi\n", r
+
+
 def test_the_cap_under_64_names(make_server):
     s = make_server(SMCP_MAX_SANDBOXES=4)
     results = parallel(64, lambda i: s.call("exec", sandbox=f"n{i}", command=f"echo {i}"))
