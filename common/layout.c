@@ -45,6 +45,11 @@ void layout_trash(const struct settings *s, struct buf *out)
     buf_addf(out, "%s/.trash", s->data_dir);
 }
 
+void layout_socket_trash(const struct settings *s, struct buf *out)
+{
+    buf_addf(out, "%s/sb/.trash", s->run_dir);
+}
+
 static int make_dir(const char *base, const char *sub, mode_t mode, struct err *e)
 {
     struct buf path = BUF_INIT(PATH_MAX);
@@ -59,7 +64,8 @@ int layout_create(const struct settings *s, struct err *e)
 {
     /* The web server passes through RUN_DIR to the responder's socket, and sees nothing else. */
     if (make_dir(s->run_dir, "", 0711, e) < 0 || make_dir(s->run_dir, "/reply", 0700, e) < 0 ||
-        make_dir(s->run_dir, "/sb", 0700, e) < 0 || make_dir(s->data_dir, "", 0700, e) < 0 ||
+        make_dir(s->run_dir, "/sb", 0700, e) < 0 ||
+        make_dir(s->run_dir, "/sb/.trash", 0700, e) < 0 || make_dir(s->data_dir, "", 0700, e) < 0 ||
         make_dir(s->data_dir, "/.runs", 0700, e) < 0 ||
         make_dir(s->data_dir, "/.trash", 0700, e) < 0)
         return -1;

@@ -4,6 +4,7 @@
  *   RUN_DIR/doorbell           FIFO: a byte wakes the runner; no reader means it is down
  *   RUN_DIR/reply/<name>       FIFO of one caller: 8 bytes, the id of a request row that changed
  *   RUN_DIR/sb/<sandbox>/      socket directory that is mounted into the sandbox
+ *   RUN_DIR/sb/.trash/         such directories, being deleted in the background
  *   DATA_DIR/<sandbox>/workspace   mounted on /workspace
  *   DATA_DIR/.runs/<xx>/<id>.log   output of a run (runlog.h); xx: last two letters of the id
  *   DATA_DIR/.trash/           what is being deleted in the background
@@ -25,6 +26,7 @@ void layout_sandbox_dir(const struct settings *s, const char *sandbox, struct bu
 void layout_workspace(const struct settings *s, const char *sandbox, struct buf *out);
 void layout_run_log(const struct settings *s, const char *run, struct buf *out);
 void layout_trash(const struct settings *s, struct buf *out);
+void layout_socket_trash(const struct settings *s, struct buf *out);
 
 /* Create the directories and the doorbell of both programs. */
 int layout_create(const struct settings *s, struct err *e) _check_;

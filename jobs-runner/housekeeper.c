@@ -74,10 +74,12 @@ void trash_empty(int dir)
         ;
 }
 
-static void empty_trash(const struct settings *cfg)
+typedef void layout(const struct settings *s, struct buf *out);
+
+static void empty_trash(const struct settings *cfg, layout *where)
 {
     struct buf path = BUF_INIT(PATH_MAX);
-    layout_trash(cfg, &path);
+    where(cfg, &path);
     _cleanup_close_ int fd = open(path.p, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
     buf_release(&path);
     if (fd >= 0)
@@ -100,7 +102,8 @@ static void *work(void *arg)
         (void)!read(h->wake, &n, sizeof n);
         if (db_checkpoint(&db, &e) < 0)
             log_err(LOG_LEVEL_WARN, "checkpoint", &e);
-        empty_trash(h->r->cfg);
+        empty_trash(h->r->cfg, layout_trash);
+        empty_trash(h->r->cfg, layout_socket_trash);
     }
     return NULL;
 }
@@ -148,20 +151,36 @@ void housekeeper_count(struct housekeeper *h, unsigned n)
     housekeeper_wake(h);
 }
 
-int housekeeper_discard(struct runner *r, const char *name, struct err *e)
+static int discard(struct runner *r, const char *from, layout *trash, struct err *e)
 {
-    struct buf from = BUF_INIT(PATH_MAX), to = BUF_INIT(PATH_MAX);
+    struct buf to = BUF_INIT(PATH_MAX);
     char unique[ULID_LEN + 1];
     ulid_new(unique);
-    layout_sandbox_dir(r->cfg, name, &from);
-    layout_trash(r->cfg, &to);
+    trash(r->cfg, &to);
     buf_addf(&to, "/%s", unique);
     int result = 0;
-    if (rename(from.p, to.p) < 0)
-        result = errno == ENOENT ? 1 : err_sys(e, "cannot move %s to the trash", from.p);
-    buf_release(&from);
+    if (rename(from, to.p) < 0)
+        result = errno == ENOENT ? 1 : err_sys(e, "cannot move %s to the trash", from);
     buf_release(&to);
     if (result == 0)
         housekeeper_wake(r->housekeeper);
+    return result;
+}
+
+int housekeeper_discard(struct runner *r, const char *name, struct err *e)
+{
+    struct buf from = BUF_INIT(PATH_MAX);
+    layout_sandbox_dir(r->cfg, name, &from);
+    int result = discard(r, from.p, layout_trash, e);
+    buf_release(&from);
+    return result;
+}
+
+int housekeeper_discard_sockets(struct runner *r, const char *name, struct err *e)
+{
+    struct buf from = BUF_INIT(PATH_MAX);
+    layout_socket_dir(r->cfg, name, &from);
+    int result = discard(r, from.p, layout_socket_trash, e);
+    buf_release(&from);
     return result;
 }

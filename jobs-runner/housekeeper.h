@@ -1,8 +1,9 @@
 /*
  * housekeeper.h - the one other thread: what has to block.
  *
- * It copies the WAL into the database (fsync), and deletes what lies in DATA_DIR/.trash. It has a
- * database connection of its own, and shares nothing with the loop but counters and an eventfd.
+ * It copies the WAL into the database (fsync), and deletes what lies in DATA_DIR/.trash and
+ * RUN_DIR/sb/.trash. It has a database connection of its own, and shares nothing with the loop but
+ * counters and an eventfd.
  */
 #ifndef RUNNER_HOUSEKEEPER_H
 #define RUNNER_HOUSEKEEPER_H
@@ -24,6 +25,9 @@ void housekeeper_wake(struct housekeeper *h);
  * followed. 0 moved, 1 there was nothing, -1 error.
  */
 int housekeeper_discard(struct runner *r, const char *name, struct err *e) _check_;
+
+/* The same with RUN_DIR/sb/<name>, in which the sandbox may have left anything. */
+int housekeeper_discard_sockets(struct runner *r, const char *name, struct err *e) _check_;
 
 /* Delete everything in this directory (its trash), without recursion and without following links.
  */

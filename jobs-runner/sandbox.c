@@ -408,14 +408,8 @@ static void hand_over(struct runner *r, const char *name, struct sandbox_want *w
 
 static int discard_leftovers(struct sandbox *sb, struct err *e)
 {
-    struct buf dir = BUF_INIT(PATH_MAX);
-    layout_socket_dir(sb->r->cfg, sb->name, &dir);
-    struct buf sock = BUF_INIT(PATH_MAX);
-    buf_addf(&sock, "%s/" WIRE_SOCKET, dir.p);
-    (void)unlink(sock.p);
-    (void)rmdir(dir.p);
-    buf_release(&sock);
-    buf_release(&dir);
+    if (housekeeper_discard_sockets(sb->r, sb->name, e) < 0)
+        return -1;
     if (sb->delete_files && housekeeper_discard(sb->r, sb->name, e) < 0)
         return -1;
     return db_run(&sb->r->db, Q_SANDBOX_DELETE, e, "t", sb->name);

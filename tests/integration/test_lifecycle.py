@@ -40,6 +40,14 @@ def test_create_list_destroy(server, box):
     assert server.ok("exec", sandbox=box, command="ls")["stdout"] == ""
 
 
+def test_what_lies_beside_the_socket_goes_too(server, box):
+    """The sandbox can write there; RUN_DIR is often in memory."""
+    server.sh(box, "cd /run/sandbox-mcp && mkdir -p a/b && echo x > a/b/c && ln -s /etc a/b/d && echo y > y")
+    server.ok("destroy_sandbox", sandbox=box)
+    wait_for(lambda: {p.name for p in (server.run_dir / "sb").rglob("*")} & {box, "c", "d", "y"} == set(),
+             10, "the socket directory is gone")
+
+
 def test_destroying_what_is_not_there(server):
     answer, is_error = server.call("destroy_sandbox", sandbox="never-made")
     if is_error:
