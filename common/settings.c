@@ -97,7 +97,7 @@ static const struct setting table[] = {
   "How long the record and log of an ended job are kept." },
 { NULL, "SMCP_URL_TTL", S_SECONDS, AT(url_ttl), "3600", 1, 31536000,
   "How long a signed file URL is valid." },
-{ "Sizes", "SMCP_JOB_LOG_MAX_BYTES", S_BYTES, AT(job_log_max), "64m", 1 << 20, INT64_MAX,
+{ "Sizes", "SMCP_JOB_LOG_MAX_BYTES", S_BYTES, AT(job_log_max), "64m", 1 << 20, INT64_C(1) << 40,
   "Most bytes kept of one job's output; of more, the beginning and the end are kept." },
 { NULL, "SMCP_MAX_OUTPUT", S_BYTES, AT(max_output), "50000", 1000, 1 << 20,
   "Most bytes of stdout, and of stderr, in one result." },

@@ -141,6 +141,10 @@ static int send_frame(struct link *l, const struct wire_header *h, const void *p
     }
     if (done == all)
         return 0;
+    if (l->out_at > WIRE_WINDOW) { /* what was sent need not be kept in front */
+        buf_drop_front(&l->out, l->out_at);
+        l->out_at = 0;
+    }
     size_t from_head = MIN(done, sizeof head);
     buf_add(&l->out, head + from_head, sizeof head - from_head);
     buf_add(&l->out, (const char *)p + (done - from_head), h->length - (done - from_head));

@@ -21,6 +21,8 @@ enum query {
     Q_RUN_BY_CALLER,
     Q_RUN_LIVE,
     Q_RUN_RESULT,
+    Q_RUN_FREE_ID,
+    Q_RUN_FREE_IDS,
     Q_RUN_LAST_USE,
     Q_RUN_OLD,
     Q_RUN_DELETE,

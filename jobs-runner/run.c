@@ -96,13 +96,18 @@ struct sandbox *run_sandbox(struct run *run)
 
 /* ---- beginning ---- */
 
+char *run_kept_command(const struct json *args)
+{
+    const char *command = json_get_string(args, "command", "");
+    size_t kept = text_utf8_trim(command, MIN(strlen(command), (size_t)COMMAND_KEPT));
+    return xstrndup(command, kept);
+}
+
 /* The run takes over the request's arguments. */
 static struct run *from_request(struct request *q, const char *sandbox, int64_t generation)
 {
     struct run *run = add(q->r, q->run_id, sandbox);
-    const char *command = json_get_string(q->args, "command", "");
-    size_t kept = text_utf8_trim(command, MIN(strlen(command), (size_t)COMMAND_KEPT));
-    run->command = xstrndup(command, kept);
+    run->command = run_kept_command(q->args);
     memcpy(run->boot, q->boot, sizeof run->boot);
     run->generation = generation;
     run->request = q->id;
@@ -417,8 +422,18 @@ void run_end(struct run *run, const char *status)
     drop(run);
 }
 
+/* The caller's id of a command that never began may be used for it again. */
+static void free_caller_id(struct run *run)
+{
+    struct err e = ERR_INIT;
+    if (run->keep_result && run->recorded && run->state == RUN_QUEUED &&
+        db_run(&run->r->db, Q_RUN_FREE_ID, &e, "t", run->id) < 0)
+        log_err(LOG_LEVEL_WARN, run->id, &e);
+}
+
 void run_fail(struct run *run, const struct err *e)
 {
+    free_caller_id(run);
     (void)snprintf(run->reason, sizeof run->reason, "%.199s", e->msg);
     for (struct run_waiter *w = run->waiters, *next; w; w = next) {
         next = w->next;

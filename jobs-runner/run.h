@@ -102,6 +102,9 @@ int run_new(struct request *q, struct sandbox *sb, bool job, struct run **ret,
             struct err *e) _check_;
 void run_begin(struct run *run, bool created);
 
+/* What the history keeps of the command in a request's arguments; the caller frees it. */
+char *run_kept_command(const struct json *args);
+
 /* The same after a crash, from its request alone (which has run_id and boot). */
 struct run *run_restore(struct request *q);
 void run_discard(struct run *run);                     /* its record was not committed */

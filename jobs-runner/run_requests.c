@@ -43,6 +43,19 @@ struct plan {
     bool created;
 };
 
+/* A retry repeats the command: another one under the same id is a mistake that must not pass. */
+static int same_command(struct request *q, const char *caller, struct err *e)
+{
+    _cleanup_free_ char *command = run_kept_command(q->args);
+    if (streq(command, db_text(&q->r->db, Q_RUN_BY_CALLER, 1)))
+        return 1;
+    err_set(e, ERR_CONFLICT, "run_id: '%.64s' was used for another command in this sandbox",
+            caller);
+    return err_fix(e, "run_id_used",
+                   "choose a new run_id for a new command; the same one only "
+                   "repeats a call");
+}
+
 /* A run_id that was used before attaches to that run. 1: yes, 0: it is new. */
 static int known_caller_id(struct request *q, struct err *e)
 {
@@ -52,7 +65,7 @@ static int known_caller_id(struct request *q, struct err *e)
         return 0;
     int n = db_row(db, Q_RUN_BY_CALLER, e, "tt", json_get_string(q->args, "sandbox", "default"),
                    caller);
-    if (n > 0)
+    if (n > 0 && (n = same_command(q, caller, e)) > 0)
         (void)snprintf(q->run_id, sizeof q->run_id, "%s", db_text(db, Q_RUN_BY_CALLER, 0));
     db_done(db, Q_RUN_BY_CALLER);
     return n;
@@ -181,6 +194,42 @@ void job_start(struct request *q)
     start(q, WAIT_START, JOB_START_WAIT_MS);
 }
 
+/* What an ended run left behind in its sandbox is ended too: the agent finds it by the run's id. */
+static bool end_leftovers(struct runner *r, const char *id, const char *sandbox, int64_t left)
+{
+    struct sandbox *sb = left > 0 ? sandbox_find(r, sandbox) : NULL;
+    if (!sb || sb->state != SB_READY)
+        return false;
+    unsigned char b[WIRE_FIELD(8) * 3 + WIRE_FIELD(WIRE_RUN_ID_MAX)];
+    size_t n = wire_number_put(b, WT_SIGNAL, SIGTERM);
+    n += wire_number_put(b + n, WT_TREE, 1);
+    n += wire_number_put(b + n, WT_GRACE_MS, STOP_GRACE_MS);
+    n += wire_field_put(b + n, WT_RUN_ID, id, (uint32_t)strlen(id));
+    return link_send(sb->link, WIRE_SIGNAL, 0, 0, b, n) == 0;
+}
+
+/* The row of an ended run is current: answer from it. */
+static void answer_stopped(struct request *q, const char *id, bool stop)
+{
+    struct db *db = &q->r->db;
+    struct buf out = BUF_INIT(1024);
+    struct jw w = JW_INIT(&out);
+    jw_object(&w);
+    jw_kstring(&w, "job_id", id);
+    if (stop)
+        jw_kbool(&w, "stopped", false);
+    jw_kstring(&w, "status", db_text(db, Q_RUN_BY_ID, 1));
+    if (stop && end_leftovers(q->r, id, db_text(db, Q_RUN_BY_ID, 0), db_int(db, Q_RUN_BY_ID, 2)))
+        jw_kstring(&w, "note",
+                   "The job had ended before; processes that it left running are being "
+                   "ended now.");
+    else if (stop)
+        jw_kstring(&w, "note", "The job had ended before.");
+    jw_end_object(&w);
+    db_done(db, Q_RUN_BY_ID);
+    request_answer(q, &out);
+}
+
 /* The live run that job_id names, or NULL after the request was answered. */
 static struct run *live_run(struct request *q, bool stop)
 {
@@ -189,21 +238,9 @@ static struct run *live_run(struct request *q, bool stop)
     if (run)
         return run;
     struct err e = ERR_INIT;
-    struct db *db = &q->r->db;
-    int n = db_row(db, Q_RUN_BY_ID, &e, "t", id);
+    int n = db_row(&q->r->db, Q_RUN_BY_ID, &e, "t", id);
     if (n > 0) {
-        struct buf out = BUF_INIT(1024);
-        struct jw w = JW_INIT(&out);
-        jw_object(&w);
-        jw_kstring(&w, "job_id", id);
-        if (stop)
-            jw_kbool(&w, "stopped", false);
-        jw_kstring(&w, "status", db_text(db, Q_RUN_BY_ID, 1));
-        if (stop)
-            jw_kstring(&w, "note", "The job had ended before.");
-        jw_end_object(&w);
-        db_done(db, Q_RUN_BY_ID);
-        request_answer(q, &out);
+        answer_stopped(q, id, stop);
         return NULL;
     }
     if (n == 0)

@@ -412,6 +412,9 @@ static int discard_leftovers(struct sandbox *sb, struct err *e)
         return -1;
     if (sb->delete_files && housekeeper_discard(sb->r, sb->name, e) < 0)
         return -1;
+    /* A new sandbox of this name begins without the run_ids of the old one. */
+    if (db_run(&sb->r->db, Q_RUN_FREE_IDS, e, "t", sb->name) < 0)
+        return -1;
     return db_run(&sb->r->db, Q_SANDBOX_DELETE, e, "t", sb->name);
 }
 

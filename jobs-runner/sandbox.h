@@ -78,6 +78,7 @@ struct sandbox {
     enum sandbox_heal heal; /* not yet told */
     char heal_reason[160];
     char progress[PATH_MAX / 8];
+    int64_t told_us;   /* monotonic: when progress of a pull was told last */
     size_t unanswered; /* runs sent and not yet confirmed by the agent */
     int64_t sent_at;   /* monotonic us of the oldest of them, roughly */
 };

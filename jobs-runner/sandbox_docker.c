@@ -1,5 +1,6 @@
 #include "common/base.h"
 
+#include "common/clock.h"
 #include "common/fs.h"
 #include "common/layout.h"
 #include "common/log.h"
@@ -10,6 +11,7 @@
 
 #define START_LIMIT   2
 #define STOP_SECONDS  3
+#define PULL_TELL_US  300000 /* each word of progress is a commit */
 #define PULL_LIMIT_MS (30 * 60 * 1000)
 #define LOCAL_IMAGES  "sandbox-mcp-" /* images of this name are built here, never pulled */
 
@@ -51,8 +53,7 @@ static void note_exit(struct sandbox *sb, const struct json *state)
     int64_t code = json_get_int(state, "ExitCode", 0);
     const char *oom = json_get_bool(state, "OOMKilled", false) ? ", out of memory" : "";
     if (sb->stopped_by_us)
-        sandbox_set_heal(sb, HEAL_RESTARTED,
-                         "the sandbox had been stopped because it was idle, and was started again");
+        sandbox_set_heal(sb, HEAL_RESTARTED, "the sandbox had been stopped and was started again");
     else if (sb->boot[0] || sb->generation)
         sandbox_set_heal(sb, HEAL_RESTARTED,
                          "the container had stopped (exit code %d%s) and was started again",
@@ -145,8 +146,12 @@ void sandbox_unpause(struct sandbox *sb)
 static void image_missing(struct sandbox *sb, const char *why, struct err *e)
 {
     err_set(e, ERR_NOTFOUND, "the image %s %s", sb->spec.image, why);
+    const char *local = sb->spec.image + sizeof LOCAL_IMAGES - 1;
     if (strncmp(sb->spec.image, LOCAL_IMAGES, sizeof LOCAL_IMAGES - 1) == 0)
-        err_fix(e, "image_missing", "the owner builds it on the server with: images/build.sh base");
+        err_fix(e, "image_missing",
+                "the owner builds it on the server with: images/build.sh %s; or choose another "
+                "image",
+                strncmp(local, "mini", 4) == 0 ? "mini" : "base");
     else
         err_fix(e, "image_missing", "check the name, or leave image out to get the default %s",
                 sb->r->cfg->base_image);
@@ -165,7 +170,8 @@ static void on_pull_line(void *arg, const char *line, size_t n)
         buf_adds(&text, "cannot be pulled: ");
         text_excerpt(&text, error, strlen(error), 200);
         (void)snprintf(sb->progress, sizeof sb->progress, "%s", text.p);
-    } else {
+    } else if (clock_mono_us() - sb->told_us >= PULL_TELL_US) {
+        sb->told_us = clock_mono_us();
         buf_addf(&text, "pulling %s: %s %s", sb->spec.image, json_get_string(j, "status", ""),
                  json_get_string(j, "progress", ""));
         sandbox_tell_progress(sb, text.p);

@@ -178,6 +178,40 @@ def test_stop_job_ends_the_whole_tree(server, box, signal):
     assert server.sh(box, "echo healthy") == "healthy\n"
 
 
+def test_stop_job_after_the_end_ends_what_is_left(server, box):
+    r = server.ok("run_background", sandbox=box, command="setsid sleep 28.181 & sleep 28.181 & exit 0")
+    assert server.job_end(r["job_id"])["left_running"] == 2
+    assert len(server.processes(box)) == 2
+    answer = server.ok("stop_job", job_id=r["job_id"])
+    assert answer["stopped"] is False and answer["status"] == "finished" and "left" in answer["note"]
+    wait_for(lambda: server.processes(box) == [], 15, "nothing is left")
+
+
+def test_a_run_id_is_for_one_command(server, box):
+    first = server.ok("exec", sandbox=box, command="echo one; date +%N", run_id="once")
+    assert server.ok("exec", sandbox=box, command="echo one; date +%N", run_id="once")["stdout"] == first["stdout"]
+    e = server.fails("exec", sandbox=box, command="echo two", run_id="once")
+    assert e["code"] == "run_id_used" and "once" in e["error"]
+    server.ok("destroy_sandbox", sandbox=box)
+    assert server.sh(box, "echo two", run_id="once") == "two\n"  # a new sandbox of that name
+
+
+def test_a_run_id_is_free_again_when_nothing_ran(server, box):
+    name = box + "-x"
+    server.ok("create_sandbox", sandbox=name)
+    for id in server.containers(name):
+        docker("rm", "-f", id)
+    workspace = server.workspace(name)
+    workspace.rename(workspace.with_name("away"))
+    workspace.write_text("in the way")
+    e = server.fails("exec", sandbox=name, command="echo ran", run_id="again")
+    assert e["code"] != "run_id_used"
+    workspace.unlink()
+    workspace.with_name("away").rename(workspace)
+    assert server.sh(name, "echo ran", run_id="again") == "ran\n"
+    server.ok("destroy_sandbox", sandbox=name, delete_files=True)
+
+
 def test_stop_job_lets_a_job_say_goodbye(server, box):
     r = server.ok("run_background", sandbox=box,
                   command="trap 'echo bye; exit 0' TERM; echo ready; while :; do :; done")
