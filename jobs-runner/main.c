@@ -7,6 +7,7 @@
 #include "jobs-runner/docker.h"
 #include "jobs-runner/gc.h"
 #include "jobs-runner/housekeeper.h"
+#include "jobs-runner/memory.h"
 #include "jobs-runner/outbox.h"
 #include "jobs-runner/queries.h"
 #include "jobs-runner/requests.h"
@@ -148,6 +149,7 @@ static int run(const struct settings *cfg)
     int result = start(&r, &e);
     if (result == 0) {
         log_info("version %s works in %s, instance %s", SMCP_VERSION, cfg->run_dir, r.instance);
+        memory_forget_code();
         (void)sd_notify(0, "READY=1");
         result = sd_event_loop(r.loop);
         if (result < 0)
