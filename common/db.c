@@ -143,6 +143,7 @@ static int open_handle(struct db *db, const char *path, struct err *e)
     static const char setup[] =
         "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA foreign_keys=ON;"
         "PRAGMA trusted_schema=OFF; PRAGMA wal_autocheckpoint=0; PRAGMA cache_size=-192;"
+        "PRAGMA secure_delete=FAST;"
         "PRAGMA journal_size_limit=16777216; PRAGMA temp_store=MEMORY;";
     sqlite3 *h = NULL;
     int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX;

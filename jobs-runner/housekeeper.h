@@ -14,7 +14,7 @@ int housekeeper_new(struct runner *r, struct housekeeper **ret, struct err *e) _
 struct housekeeper *housekeeper_free(struct housekeeper *h); /* waits for the thread */
 
 /* n commits were made; after HOUSEKEEPER_COMMITS of them the thread checkpoints. */
-#define HOUSEKEEPER_COMMITS 2000
+#define HOUSEKEEPER_COMMITS 1000
 void housekeeper_count(struct housekeeper *h, unsigned n);
 
 /* Something was put into the trash, or the WAL should be copied now. */

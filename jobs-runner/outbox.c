@@ -15,14 +15,31 @@ struct answer {
     char *result;
 };
 
+/* Callers ask again and again: their FIFOs stay open, the oldest gives way. */
+struct bell_rope {
+    char reply[64];
+    int fd; /* valid when reply is set */
+};
+
+#define ROPES 128
+
 struct outbox {
     struct runner *r;
+    struct bell_rope ropes[ROPES];
+    size_t next_rope;
     struct outbox_run_end *ends;
     struct answer *answers;
     size_t n_ends, cap_ends, n_answers, cap_answers;
     sd_event_source *flush; /* runs once in the turn in which something came */
     sd_event_source *retry;
 };
+
+static void rope_drop(struct bell_rope *b)
+{
+    if (*b->reply)
+        (void)close(b->fd);
+    b->reply[0] = '\0';
+}
 
 static int on_flush(sd_event_source *s, void *arg)
 {
@@ -62,6 +79,8 @@ struct outbox *outbox_free(struct outbox *o)
     if (!o)
         return NULL;
     clear(o);
+    for (size_t i = 0; i < ROPES; i++)
+        rope_drop(&o->ropes[i]);
     free(o->ends);
     free(o->answers);
     (void)sd_event_source_disable_unref(o->flush);
@@ -125,16 +144,38 @@ static int write_all(struct outbox *o, struct err *e)
     return -1;
 }
 
+/* The open FIFO of a caller, or NULL when nobody reads it. */
+static struct bell_rope *rope_of(struct outbox *o, const char *reply)
+{
+    for (size_t i = 0; i < ROPES; i++)
+        if (streq(o->ropes[i].reply, reply))
+            return &o->ropes[i];
+    struct buf path = BUF_INIT(PATH_MAX);
+    layout_reply(o->r->cfg, reply, &path);
+    int fd = open(path.p, O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW);
+    buf_release(&path);
+    if (fd < 0)
+        return NULL;
+    struct bell_rope *b = &o->ropes[o->next_rope++ % ROPES];
+    rope_drop(b);
+    (void)snprintf(b->reply, sizeof b->reply, "%s", reply);
+    b->fd = fd;
+    return b;
+}
+
+void outbox_ring(struct outbox *o, const char *reply, int64_t request)
+{
+    unsigned char id[8];
+    struct bell_rope *b = *reply ? rope_of(o, reply) : NULL;
+    wire_u64_put(id, (uint64_t)request);
+    if (b && write(b->fd, id, sizeof id) < 0 && errno != EAGAIN && errno != EINTR)
+        rope_drop(b); /* its reader is gone; a full FIFO is looked at all the same */
+}
+
 static void tell_callers(struct outbox *o)
 {
-    for (size_t i = 0; i < o->n_answers; i++) {
-        unsigned char id[8];
-        wire_u64_put(id, (uint64_t)o->answers[i].request);
-        struct buf path = BUF_INIT(PATH_MAX);
-        layout_reply(o->r->cfg, o->answers[i].reply, &path);
-        (void)bell_ring(path.p, id, sizeof id); /* a caller that is gone costs nothing */
-        buf_release(&path);
-    }
+    for (size_t i = 0; i < o->n_answers; i++)
+        outbox_ring(o, o->answers[i].reply, o->answers[i].request);
     for (size_t i = 0; i < o->n_ends; i++)
         if (o->ends[i].stream)
             sandbox_forget_run(o->r, o->ends[i].sandbox, o->ends[i].link, o->ends[i].stream);

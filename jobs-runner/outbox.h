@@ -37,6 +37,9 @@ void outbox_run_end(struct outbox *o, const struct outbox_run_end *end);
 /* `result` is JSON text from the heap, taken over. `reply` is the caller's FIFO name. */
 void outbox_answer(struct outbox *o, int64_t request, const char *reply, bool ok, char *result);
 
+/* Wake a caller: the row of its request has changed. One that is gone costs nothing. */
+void outbox_ring(struct outbox *o, const char *reply, int64_t request);
+
 /* Write now what is waiting (also at the end of the program). */
 void outbox_flush(struct outbox *o);
 

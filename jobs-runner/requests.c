@@ -95,14 +95,8 @@ void request_progress(struct request *q, const char *message, size_t n)
     jw_string_n(&w, clean.p, clean.len);
     jw_kint(&w, "elapsed_ms", clock_real_ms() - q->created_at);
     jw_end_object(&w);
-    if (db_run(&q->r->db, Q_REQUEST_PROGRESS, &e, "ti", out.p, q->id) == 0) {
-        struct buf path = BUF_INIT(PATH_MAX);
-        unsigned char id[8];
-        wire_u64_put(id, (uint64_t)q->id);
-        layout_reply(q->r->cfg, q->reply, &path);
-        (void)bell_ring(path.p, id, sizeof id);
-        buf_release(&path);
-    }
+    if (db_run(&q->r->db, Q_REQUEST_PROGRESS, &e, "ti", out.p, q->id) == 0)
+        outbox_ring(q->r->outbox, q->reply, q->id);
     buf_release(&clean);
     buf_release(&out);
 }
