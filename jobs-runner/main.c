@@ -130,8 +130,10 @@ static void stop(struct runner *r)
 {
     requests_stop(r);
     gc_stop(r);
-    if (r->outbox)
-        outbox_flush(r->outbox);
+    if (r->outbox) {
+        outbox_flush(r->outbox); /* the answers */
+        outbox_flush(r->outbox); /* what waited behind them */
+    }
     runs_free(r);
     sandboxes_free(r);
     r->outbox = outbox_free(r->outbox);

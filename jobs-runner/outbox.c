@@ -21,7 +21,8 @@ struct bell_rope {
     int fd; /* valid when reply is set */
 };
 
-#define ROPES 128
+#define ROPES  128
+#define LAG_US 5000 /* most that the history is behind */
 
 struct outbox {
     struct runner *r;
@@ -30,6 +31,7 @@ struct outbox {
     struct outbox_run_end *ends;
     struct answer *answers;
     size_t n_ends, cap_ends, n_answers, cap_answers;
+    size_t n_due; /* the first so many ends are written by the next flush, the others by a later */
     sd_event_source *flush; /* runs once in the turn in which something came */
     sd_event_source *retry;
 };
@@ -62,23 +64,29 @@ int outbox_new(struct runner *r, struct outbox **ret, struct err *e)
     return 0;
 }
 
-static void clear(struct outbox *o)
+/* What was due is done; what waits behind it is due next. */
+static void clear_due(struct outbox *o)
 {
-    for (size_t i = 0; i < o->n_ends; i++) {
+    for (size_t i = 0; i < o->n_due; i++) {
         free(o->ends[i].reason);
         free(o->ends[i].result);
         free(o->ends[i].command);
     }
     for (size_t i = 0; i < o->n_answers; i++)
         free(o->answers[i].result);
-    o->n_ends = o->n_answers = 0;
+    o->n_ends -= o->n_due;
+    if (o->n_ends)
+        memmove(o->ends, o->ends + o->n_due, o->n_ends * sizeof *o->ends);
+    o->n_due = o->n_ends;
+    o->n_answers = 0;
 }
 
 struct outbox *outbox_free(struct outbox *o)
 {
     if (!o)
         return NULL;
-    clear(o);
+    o->n_due = o->n_ends;
+    clear_due(o);
     for (size_t i = 0; i < ROPES; i++)
         rope_drop(&o->ropes[i]);
     free(o->ends);
@@ -101,6 +109,12 @@ void outbox_run_end(struct outbox *o, const struct outbox_run_end *end)
 {
     o->ends = grow(o->ends, o->n_ends, &o->cap_ends, sizeof *o->ends);
     o->ends[o->n_ends++] = *end;
+    if (!end->command) { /* its row exists and must not lag behind the answer */
+        struct outbox_run_end waits = o->ends[o->n_due];
+        o->ends[o->n_due++] = *end;
+        if (o->n_due < o->n_ends)
+            o->ends[o->n_ends - 1] = waits;
+    }
     (void)sd_event_source_set_enabled(o->flush, SD_EVENT_ONESHOT);
 }
 
@@ -133,7 +147,7 @@ static int write_all(struct outbox *o, struct err *e)
     if (db_begin(&r->db, e) < 0)
         return -1;
     int failed = 0;
-    for (size_t i = 0; i < o->n_ends && !failed; i++)
+    for (size_t i = 0; i < o->n_due && !failed; i++)
         failed = write_end(r, &o->ends[i], e);
     for (size_t i = 0; i < o->n_answers && !failed; i++)
         failed = db_run(&r->db, Q_REQUEST_ANSWER, e, "iti", (int64_t)o->answers[i].ok,
@@ -176,7 +190,7 @@ static void tell_callers(struct outbox *o)
 {
     for (size_t i = 0; i < o->n_answers; i++)
         outbox_ring(o, o->answers[i].reply, o->answers[i].request);
-    for (size_t i = 0; i < o->n_ends; i++)
+    for (size_t i = 0; i < o->n_due; i++)
         if (o->ends[i].stream)
             sandbox_forget_run(o->r, o->ends[i].sandbox, o->ends[i].link, o->ends[i].stream);
 }
@@ -193,6 +207,8 @@ void outbox_flush(struct outbox *o)
 {
     if (!o->n_ends && !o->n_answers)
         return;
+    if (!o->n_answers)
+        o->n_due = o->n_ends;
     struct err e = ERR_INIT;
     if (write_all(o, &e) < 0) {
         log_err(LOG_LEVEL_ERROR, "cannot store results, trying again", &e);
@@ -201,5 +217,13 @@ void outbox_flush(struct outbox *o)
     }
     tell_callers(o);
     housekeeper_count(o->r->housekeeper, 1);
-    clear(o);
+    clear_due(o);
+    if (o->n_ends)
+        (void)timer_after(o->r, &o->retry, LAG_US, on_retry, o);
+}
+
+void outbox_spare_moment(struct outbox *o)
+{
+    if (o->n_ends && !o->n_answers)
+        outbox_flush(o);
 }

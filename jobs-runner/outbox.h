@@ -4,7 +4,11 @@
  * Ends of runs and answers to requests are collected during one turn of the loop and written in
  * one transaction; then the callers' FIFOs are rung, and the agents may forget the runs. So a
  * burst of answers costs one commit, and an answer that was heard is always in the database.
- * When the commit fails (disk full) all of it is kept and tried again after a second.
+ * The row that a plain exec gets for the history is written a little after its answer, when the
+ * runner has nothing better to do, so that nobody waits for it. Until then the agent keeps the run
+ * and the answered request is the record, from which the next runner writes the row
+ * (Q_RUN_RECOVER). When the commit fails (disk full) all of it is kept and tried again after a
+ * second.
  */
 #ifndef RUNNER_OUTBOX_H
 #define RUNNER_OUTBOX_H
@@ -39,6 +43,9 @@ void outbox_answer(struct outbox *o, int64_t request, const char *reply, bool ok
 
 /* Wake a caller: the row of its request has changed. One that is gone costs nothing. */
 void outbox_ring(struct outbox *o, const char *reply, int64_t request);
+
+/* Commands were just sent to agents: the time until they end is free for what can wait. */
+void outbox_spare_moment(struct outbox *o);
 
 /* Write now what is waiting (also at the end of the program). */
 void outbox_flush(struct outbox *o);

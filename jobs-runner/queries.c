@@ -34,6 +34,16 @@ const struct db_query runner_queries[Q_COUNT] = {
     "SELECT sandbox, status, left_running FROM runs WHERE id = ?"},
 [Q_RUN_BY_CALLER] = {"run_by_caller",
     "SELECT id, command FROM runs WHERE sandbox = ? AND caller_id = ?"},
+[Q_RUN_RECOVER] = {"run_recover",
+    "INSERT OR IGNORE INTO runs (id, sandbox, generation, job, command, status, exit_code, left_running, oom_killed,"
+    " reason, started_at, ended_at, duration_us, timeout_ms, log)"
+    " SELECT run_id, json_extract(args, '$.sandbox'), 0, 0, substr(json_extract(args, '$.command'), 1, 16384),"
+    " json_extract(result, '$.status'), json_extract(result, '$.exit_code'),"
+    " coalesce(json_extract(result, '$.left_running'), 0), coalesce(json_extract(result, '$.oom_killed'), 0),"
+    " json_extract(result, '$.reason'), created_at, created_at + json_extract(result, '$.duration_ms'),"
+    " 1000 * json_extract(result, '$.duration_ms'), json_extract(args, '$.timeout_ms'), 1"
+    " FROM requests WHERE state = 2 AND ok = 1 AND kind = 'exec' AND run_id IS NOT NULL"
+    " AND json_extract(result, '$.status') <> 'running'"},
 [Q_RUN_LIVE] = {"run_live",
     "SELECT id, sandbox, generation, boot, job, caller_id, started_at, timeout_ms, status, command, name"
     " FROM runs WHERE ended_at IS NULL ORDER BY id"},

@@ -19,6 +19,7 @@ enum query {
     Q_RUN_END,
     Q_RUN_BY_ID,
     Q_RUN_BY_CALLER,
+    Q_RUN_RECOVER,
     Q_RUN_LIVE,
     Q_RUN_RESULT,
     Q_RUN_FREE_ID,

@@ -208,6 +208,7 @@ static size_t take_queued(struct runner *r)
         else
             b.q[i]->kind->start(b.q[i]);
     }
+    outbox_spare_moment(r->outbox);
     return b.n;
 }
 

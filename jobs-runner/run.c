@@ -579,6 +579,8 @@ static void load_row(struct runner *r)
 
 int runs_load(struct runner *r, struct err *e)
 {
+    if (db_run(&r->db, Q_RUN_RECOVER, e, "") < 0)
+        return -1;
     int n = db_row(&r->db, Q_RUN_LIVE, e, "");
     for (; n > 0; n = db_next(&r->db, Q_RUN_LIVE, e))
         load_row(r);

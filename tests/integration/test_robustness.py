@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import threading
 import time
@@ -114,6 +115,24 @@ def test_requests_during_a_restart_run_once(own):
         assert answer["exit_code"] == 0 and answer["stdout"] == f"{i}\n"
     counts = own.sh("b", "cat c* | wc -l").strip()
     assert counts == "24", "each ran exactly once"
+
+
+def test_history_of_an_answered_exec_is_recovered(own):
+    """The row of an exec is written just after its answer: killed between the two, the next runner writes it."""
+    own.sh("b", "true")
+    own.end("runner", signal.SIGKILL)
+    args = {"sandbox": "b", "command": "echo 'who knows'", "timeout_ms": 60000}
+    result = {"status": "finished", "exit_code": 3, "stdout": "", "stderr": "", "duration_ms": 12}
+    db = sqlite3.connect(own.state_db, timeout=20)
+    with db:
+        db.execute("INSERT INTO requests (id, kind, args, state, reply, created_at, deadline, run_id, ok, result)"
+                   " VALUES (77, 'exec', ?, 2, 'gone', 1700000000000, 1700000060000, ?, 1, ?)",
+                   (json.dumps(args), "01hf7yat00" + "a" * 16, json.dumps(result)))
+    db.close()
+    own.start_runner()
+    own.wait_healthy()
+    rows = own.sql("SELECT sandbox, command, status, exit_code, ended_at, duration_us, job FROM runs WHERE id LIKE '01hf7yat00%'")
+    assert rows == [("b", args["command"], "finished", 3, 1700000000012, 12000, 0)]
 
 
 def test_the_runner_down(own):
