@@ -99,8 +99,9 @@ static int delete_done(struct runner *r, struct err *e)
 void runner_tidy(struct runner *r)
 {
     struct err e = ERR_INIT;
-    if (!runner_alive(r))
-        return;                /* the next runner may still need them as records */
+    /* The runner is down: the next one may still need the rows as records. */
+    if (!r->n_done || !runner_alive(r))
+        return;
     (void)!delete_done(r, &e); /* what stays is purged by the runner */
     r->n_done = 0;
 }

@@ -106,6 +106,17 @@ static void close_inherited(void)
 #endif
 }
 
+/*
+ * Signals that whoever started us ignored would stay ignored in every command. The C library keeps
+ * a few numbers to itself, so the kernel is asked.
+ */
+static void default_signals(void)
+{
+    static const unsigned char by_default[64]; /* struct sigaction of the kernel, all zero */
+    for (long sig = 1; sig <= 64; sig++)
+        (void)syscall(SYS_rt_sigaction, sig, by_default, NULL, 8L);
+}
+
 int main(int argc, char **argv)
 {
     struct options o = {.dir = WIRE_DIR, .jobs = 1};
@@ -113,6 +124,7 @@ int main(int argc, char **argv)
     if (done >= 0)
         return done;
     close_inherited();
+    default_signals();
     if (spawn_init())
         return fail("sandbox-agent: /dev/null");
     return o.bench ? floor_main((unsigned)o.bench, (unsigned)o.jobs) : serve(&o);

@@ -36,7 +36,7 @@ def test_an_engine_that_refuses_old_versions(behind):
 def test_an_engine_that_is_too_old(behind):
     s, _ = behind(newest="1.39", oldest="1.12")
     s.start(healthy=False)
-    wait_for(s.health, 20, "the web server answers")
+    wait_for(lambda: (s.health() or b"") and s.health().body.startswith(b"{"), 20, "the responder answers")
     e = s.fails("exec", sandbox="b", command="true")
     assert "1.39" in e["error"] and "1.41" in e["error"] and "newer" in e["fix"]
 
